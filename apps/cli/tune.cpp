@@ -16,13 +16,13 @@
 namespace heddle {
 namespace {
 
-struct TuneOptions {
+struct StepTuneOptions {
   ModelOptions model;
   std::vector<int> tokens{256, 512, 1024, 2048, 4096, 8192};
   int repeats = 5;
 };
 
-void tune_token_weave(const TuneOptions& options) {
+void tune_token_weave(const StepTuneOptions& options) {
   if (options.model.ranks < 2) throw InputError("tune token-weave: one rank exchanges nothing; give --tp N");
   std::vector<int> tokens = options.tokens;
   std::ranges::sort(tokens);
@@ -43,7 +43,7 @@ void tune_token_weave(const TuneOptions& options) {
           : fmt::format("--tp-mode weave computes steps of {} tokens or more in two parts\n", chosen.min_tokens));
 }
 
-void tune_sums(const TuneOptions& options) {
+void tune_sums(const StepTuneOptions& options) {
   if (options.model.ranks < 2) throw InputError("tune sums: one rank sums nothing; give --tp N");
   std::vector<int> tokens = options.tokens;
   std::ranges::sort(tokens);
@@ -64,7 +64,7 @@ void tune_sums(const TuneOptions& options) {
       "--tp-mode auto chooses so for steps of up to as many tokens, and as the last line says for larger ones\n");
 }
 
-void add_tune_options(CLI::App& command, TuneOptions& options) {
+void add_tune_options(CLI::App& command, StepTuneOptions& options) {
   add_model_options(command, options.model);
   add_ranks_option(command, options.model.ranks);
   command
@@ -82,13 +82,13 @@ void add_tune_options(CLI::App& command, TuneOptions& options) {
 void add_tune(CLI::App& app) {
   CLI::App* tune = app.add_subcommand("tune", "Measure choices on this machine and keep them");
   tune->require_subcommand(1);
-  const auto options = std::make_shared<TuneOptions>();
+  const auto options = std::make_shared<StepTuneOptions>();
   CLI::App* command = tune->add_subcommand(
       "token-weave", "From which number of tokens on a model's steps are faster in two parts (--tp-mode weave)");
   add_tune_options(*command, *options);
   command->callback([options] { tune_token_weave(*options); });
 
-  const auto of_sums = std::make_shared<TuneOptions>();
+  const auto of_sums = std::make_shared<StepTuneOptions>();
   of_sums->tokens = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048};
   CLI::App* sums = tune->add_subcommand(
       "sums",

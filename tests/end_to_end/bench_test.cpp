@@ -210,6 +210,52 @@ TEST(Bench, SequenceAttentionPredictsTheAblationAndMeasuresRanks) {
   EXPECT_EQ(measured, 6);       // strategies
 }
 
+TEST(Bench, TokenWeaveTimesWorkloadsInEachMode) {
+  const TemporaryFolder folder;
+  const std::string trace = (folder.path() / "lengths.jsonl").string();
+  write_file(trace, "{\"prompt_tokens\": 40, \"output_tokens\": 3}\n");
+  const std::string drawing = (folder.path() / "12.svg").string();
+  const json record =
+      run_json({"token-weave", "--figure", "12", "--model", "synth:tiny", "--tp", "2", "--device", "cpu", "--lengths",
+                "20:2", "--trace", trace, "--num-prompts", "2", "--repeats", "1", "--svg", drawing});
+  EXPECT_EQ(record.at("model"), "synth:tiny");
+  std::vector<std::string> rows;
+  for (const json& row : record.at("rows")) {
+    rows.push_back(row.at("mode").get<std::string>() + " " + row.at("workload").get<std::string>());
+    EXPECT_EQ(row.at("prompt_tokens"), row.at("workload") == "trace" ? 80 : 40) << rows.back();
+    EXPECT_EQ(row.at("output_tokens"), row.at("workload") == "trace" ? 6 : 4) << rows.back();
+    EXPECT_GT(row.at("tokens_per_second").get<double>(), 0) << rows.back();
+  }
+  EXPECT_THAT(rows, testing::ElementsAre("default 20:2", "default trace", "fused 20:2", "fused trace", "weave 20:2",
+                                         "weave trace", "no-comm 20:2", "no-comm trace"));
+  EXPECT_THAT(read_file(drawing, kLongestRecord),
+              testing::AllOf(HasSubstr("Throughput"), HasSubstr(">no-comm<"), HasSubstr("</svg>")));
+}
+
+TEST(Bench, TokenWeaveTimesStepsBySizeOfTheirChunks) {
+  const json record =
+      run_json({"token-weave", "--figure", "13", "--model", "synth:tiny", "--tp", "2", "--device", "cpu", "--lengths",
+                "20:2", "--step-tokens", "8,16", "--num-prompts", "2", "--repeats", "1"});
+  ASSERT_EQ(record.at("rows").size(), 8);
+  EXPECT_EQ(record.at("rows")[1].at("step_tokens"), 16);
+}
+
+TEST(Bench, TokenWeaveSaysWhatAFigureOfAModelNeeds) {
+  const std::pair<std::vector<std::string>, std::string> cases[] = {
+      {{"--figure", "12"}, "give --model"},
+      {{"--figure", "13", "--model", "synth:tiny"}, "give --tp N"},
+      {{"--figure", "12", "--model", "synth:tiny", "--tp", "2", "--lengths", "3"}, "such as 1024:128"},
+      {{"--figure", "12", "--model", "synth:tiny", "--tp", "2", "--trace", "/nowhere/at/all"}, "/nowhere/at/all"},
+      {{"--figure", "2"}, "expected one of 1, 3, 4"}};
+  for (const auto& [given, message] : cases) {
+    std::vector<std::string> args{"bench", "token-weave"};
+    args.insert(args.end(), given.begin(), given.end());
+    const ProgramResult result = run_heddle(args);
+    EXPECT_EQ(result.status, 2) << message;
+    EXPECT_THAT(result.err, HasSubstr(message));
+  }
+}
+
 TEST(Bench, SequenceAttentionMeasuresThePiecesOfItsKernel) {
   const json record =
       run_json({"sequence-attention", "--figure", "12", "--tokens", "64", "--heads", "2", "--repeats", "1"});

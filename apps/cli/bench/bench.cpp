@@ -20,7 +20,6 @@
 #include "cli/bench/sequence_attention.h"
 #include "cli/bench/serve.h"
 #include "cli/bench/token_weave.h"
-#include "cli/bench/token_weave_steps.h"
 #include "cli/bench/write_record.h"
 #include "cli/commands.h"
 #include "cli/launched.h"
@@ -246,7 +245,6 @@ void add_bench(CLI::App& app) {
   add_fused_linear_benchmarks(*bench);
   add_flash_decode_benchmark(*bench);
   add_sequence_attention_benchmark(*bench);
-  add_token_weave_steps_benchmark(*bench);
   add_serve_benchmark(*bench);
   add_throughput_benchmark(*bench);
   add_token_weave_benchmark(*bench);

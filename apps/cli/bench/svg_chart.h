@@ -1,4 +1,4 @@
-// A line chart as an SVG file: what a benchmark of a paper's figure leaves beside its record.
+// Charts as SVG files: what a benchmark of a paper's figure leaves beside its record.
 #pragma once
 
 #include <string>
@@ -22,5 +22,19 @@ struct SvgChart {
 };
 
 std::string svg_of(const SvgChart& chart);
+
+struct BarGroup {
+  std::string name;
+  std::vector<double> values;  // one for each series, none negative
+};
+
+// Bars beside each other, from zero on a linear axis.
+struct SvgBars {
+  std::string title, y_label;
+  std::vector<std::string> series;
+  std::vector<BarGroup> groups;
+};
+
+std::string svg_of(const SvgBars& bars);
 
 }  // namespace heddle

@@ -1,4 +1,5 @@
-// bench throughput: many requests through the engine, without a server.
+#include "cli/bench/throughput.h"
+
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <memory>
@@ -37,47 +38,25 @@ BenchResult bench_throughput(const ThroughputOptions& options) {
   EngineOptions engine_options;
   RankModels ranks = load(*source, options.model, engine_options);
   Engine engine(std::move(ranks), engine_options);
-  std::mt19937_64 random(options.load.seed);
-  // Nothing stops an answer before its length: end tokens are ordinary ones here.
-  for (const LoadRequest& request : plan_load(options.load))
-    engine.submit({.prompt = random_prompt(request.prompt_tokens, engine.model_shape().vocab_size, random),
-                   .max_tokens = request.output_tokens});
-
-  std::int64_t num_prompt_tokens = 0;
-  std::int64_t num_output_tokens = 0;
-  std::int64_t num_steps = 0;
-  std::size_t bytes_read = 0;
-  const auto begin = SteadyClock::now();
-  while (!engine.idle()) {
-    stop_if_interrupted(guard);
-    const auto outputs = engine.step();
-    for (const TokenOutput& output : outputs)
-      if (output.finish == FinishReason::error) throw Failure(output.error);
-    const StepStatistics& step = engine.last_step();
-    num_prompt_tokens += step.num_prompt_tokens;
-    num_output_tokens += step.num_sampled;
-    bytes_read += step.bytes_read;
-    ++num_steps;
-  }
-  const double seconds = std::chrono::duration<double>(SteadyClock::now() - begin).count();
-  const auto per_second = [&](double count) { return seconds > 0 ? count / seconds : 0; };
-  const double output_rate = per_second(static_cast<double>(num_output_tokens));
-  const double total_rate = per_second(static_cast<double>(num_prompt_tokens + num_output_tokens));
+  const LoadTotals totals = run_load(engine, options.load, guard);
+  const auto per_second = [&](double count) { return totals.seconds > 0 ? count / totals.seconds : 0; };
+  const double output_rate = per_second(static_cast<double>(totals.output_tokens));
+  const double total_rate = per_second(static_cast<double>(totals.prompt_tokens + totals.output_tokens));
   BenchResult result;
   result.fields = {{"num_requests", options.load.num_requests},
-                   {"prompt_tokens", num_prompt_tokens},
-                   {"output_tokens", num_output_tokens},
-                   {"steps", num_steps},
-                   {"seconds", seconds},
+                   {"prompt_tokens", totals.prompt_tokens},
+                   {"output_tokens", totals.output_tokens},
+                   {"steps", totals.steps},
+                   {"seconds", totals.seconds},
                    {"requests_per_s", per_second(options.load.num_requests)},
                    {"output_tokens_per_s", output_rate},
                    {"total_tokens_per_s", total_rate},
-                   {"gb_per_s", per_second(1e-9 * static_cast<double>(bytes_read))}};
-  result.table =
-      table_text({{"requests", "prompt tokens", "output tokens", "steps", "s", "output tokens/s", "tokens/s"},
-                  {std::to_string(options.load.num_requests), std::to_string(num_prompt_tokens),
-                   std::to_string(num_output_tokens), std::to_string(num_steps), fmt::format("{:.2f}", seconds),
-                   fmt::format("{:.1f}", output_rate), fmt::format("{:.1f}", total_rate)}});
+                   {"gb_per_s", per_second(1e-9 * static_cast<double>(totals.bytes_read))}};
+  result.table = table_text(
+      {{"requests", "prompt tokens", "output tokens", "steps", "s", "output tokens/s", "tokens/s"},
+       {std::to_string(options.load.num_requests), std::to_string(totals.prompt_tokens),
+        std::to_string(totals.output_tokens), std::to_string(totals.steps), fmt::format("{:.2f}", totals.seconds),
+        fmt::format("{:.1f}", output_rate), fmt::format("{:.1f}", total_rate)}});
   return result;
 }
 
@@ -89,6 +68,29 @@ void run_throughput(const ThroughputOptions& options) {
 }
 
 }  // namespace
+
+LoadTotals run_load(Engine& engine, const ServeLoadOptions& load, const InterruptGuard& guard) {
+  std::mt19937_64 random(load.seed);
+  // Nothing stops an answer before its length: end tokens are ordinary ones here.
+  for (const LoadRequest& request : plan_load(load))
+    engine.submit({.prompt = random_prompt(request.prompt_tokens, engine.model_shape().vocab_size, random),
+                   .max_tokens = request.output_tokens});
+  LoadTotals totals;
+  const auto begin = SteadyClock::now();
+  while (!engine.idle()) {
+    stop_if_interrupted(guard);
+    const auto outputs = engine.step();
+    for (const TokenOutput& output : outputs)
+      if (output.finish == FinishReason::error) throw Failure(output.error);
+    const StepStatistics& step = engine.last_step();
+    totals.prompt_tokens += step.num_prompt_tokens;
+    totals.output_tokens += step.num_sampled;
+    totals.bytes_read += step.bytes_read;
+    ++totals.steps;
+  }
+  totals.seconds = std::chrono::duration<double>(SteadyClock::now() - begin).count();
+  return totals;
+}
 
 void add_throughput_benchmark(CLI::App& bench) {
   const auto options = std::make_shared<ThroughputOptions>();

@@ -29,13 +29,14 @@ using nlohmann::ordered_json;
 struct TokenWeaveFigure {
   int number;
   TokenWeaveResult (*measure)(const TokenWeaveOptions&);
+  bool of_model;  // otherwise of operators
 };
 
-constexpr TokenWeaveFigure kWeaveFigures[] = {{4, measure_norm_figure},
-                                              {5, measure_norm_figure},
-                                              {6, measure_norm_figure},
-                                              {7, measure_norm_figure},
-                                              {10, measure_norm_figure}};
+constexpr TokenWeaveFigure kWeaveFigures[] = {
+    {1, measure_step_figure, true},   {3, measure_step_figure, true},   {4, measure_norm_figure, false},
+    {5, measure_norm_figure, false},  {6, measure_norm_figure, false},  {7, measure_norm_figure, false},
+    {9, measure_step_figure, true},   {10, measure_norm_figure, false}, {11, measure_step_figure, true},
+    {12, measure_trace_figure, true}, {13, measure_trace_figure, true}, {14, measure_step_figure, true}};
 
 std::string weave_figure_numbers() {
   std::string text;
@@ -80,23 +81,28 @@ std::vector<Device> weave_devices(const std::string& text, int ranks) {
 
 void run_token_weave(const TokenWeaveOptions& options) {
   require_no_run("bench token-weave");
-  ordered_json record = bench_record("token-weave", {});
-  for (const char* field : {"model", "threads", "dtype", "compute"}) record.erase(field);
+  const auto* const figure = std::ranges::find(kWeaveFigures, options.figure, &TokenWeaveFigure::number);
+  BenchOptions head;
+  if (figure->of_model) head.model = options.model;
+  ordered_json record = bench_record("token-weave", head);
+  if (!figure->of_model)
+    for (const char* field : {"model", "threads", "dtype", "compute"}) record.erase(field);
   const bool to_file = options.json_file && !options.json_file->empty() && *options.json_file != "-";
   if (to_file) PendingFile{*options.json_file};  // an unwritable file is reported now
   if (!options.svg_file.empty()) PendingFile{options.svg_file};
-  const auto* const figure = std::ranges::find(kWeaveFigures, options.figure, &TokenWeaveFigure::number);
   const TokenWeaveResult result = figure->measure(options);
   record["figure"] = options.figure;
-  record["ranks"] = options.devices.size();
-  ordered_json devices = ordered_json::array();
-  for (const Device device : options.devices) devices.push_back(name_of(device));
-  record["devices"] = std::move(devices);
+  record["ranks"] = figure->of_model ? static_cast<std::size_t>(options.model.ranks) : options.devices.size();
+  if (!figure->of_model) {
+    ordered_json devices = ordered_json::array();
+    for (const Device device : options.devices) devices.push_back(name_of(device));
+    record["devices"] = std::move(devices);
+  }
   record["not_reproducible_here"] = "rows by multimem (NVLink multicast is off), TileLink and NanoFlow";
   record["rows"] = result.rows;
   const std::string text = record.dump(2, ' ', true, ordered_json::error_handler_t::replace) + "\n";
   if (to_file) write_file(*options.json_file, text);
-  if (!options.svg_file.empty()) write_file(options.svg_file, svg_of(result.chart));
+  if (!options.svg_file.empty()) write_file(options.svg_file, result.svg);
   write_stdout(options.json_file && !to_file ? text : table_text(result.cells));
 }
 
@@ -123,7 +129,6 @@ void run_weave_ranks(const TokenWeaveOptions& options, std::size_t heap_bytes,
 void add_token_weave_benchmark(CLI::App& bench) {
   struct Given {
     TokenWeaveOptions options;
-    std::string device = "cpu";
     int ranks = 4;
   };
   const auto given = std::make_shared<Given>();
@@ -140,16 +145,25 @@ void add_token_weave_benchmark(CLI::App& bench) {
                                                                  weave_figure_numbers()));
           },
           "4 all-reduce and norm three ways, 5 all-reduce against reduce-scatter and all-gather, 6 bandwidth of the "
-          "reduce-scatter, 7 SMs of the all-reduce, 10 SMs of the fused operator")
+          "reduce-scatter, 7 SMs of the all-reduce, 10 SMs of the fused operator; of a model: 1 and 3 what "
+          "communication adds, 9 splits, 11 latency, 14 one layer (layers=1), 12 throughput of traces, 13 by the "
+          "tokens of a step")
       ->type_name("N")
       ->required();
-  command->add_option("--device", given->device,
-                      "cpu, cuda (a rank on each GPU), or a GPU for each rank, such as cuda:0,cuda:0; default cpu");
-  add_number_option<int>(*command, "--ranks", given->ranks, "Ranks on the CPU; default 4", {.min = 1, .max = 16});
+  // Figures of operators have no model.
+  add_model_options(*command, options.model);
+  command->get_option("--model")->required(false);
+  add_ranks_option(*command, options.model.ranks);
+  add_number_option<int>(*command, "--split-tokens", options.model.split_tokens,
+                         "Of traces: tokens of the smallest step in two parts; default as of generate",
+                         {.min = 2, .max = 1 << 20});
+  add_number_option<int>(*command, "--ranks", given->ranks, "Of operators: ranks on the CPU; default 4",
+                         {.min = 1, .max = 16});
   command
       ->add_option_function<std::string>(
           "--tokens", [&options](const std::string& text) { options.tokens = numbers_of("--tokens", text, 1 << 17); },
-          "Rows, comma-separated; default 1 to 16384 on GPUs, to 1024 on the CPU")
+          "Rows of a call or tokens of a step, comma-separated; default 1 to 16384 on GPUs, to 1024 on the CPU; of a "
+          "model 1024 to 8192")
       ->type_name("NUMBERS");
   command
       ->add_option_function<std::string>(
@@ -159,19 +173,44 @@ void add_token_weave_benchmark(CLI::App& bench) {
           },
           "SMs of figures 7 and 10, comma-separated; default 2 to 132")
       ->type_name("NUMBERS");
-  add_number_option<int>(*command, "--hidden", options.hidden, "Elements of a row; default 8192",
+  add_number_option<int>(*command, "--hidden", options.hidden, "Elements of an operator's row; default 8192",
                          {.min = 8, .max = 1 << 16});
   command
+      ->add_option("--lengths", options.lengths,
+                   "Of traces: tokens of prompt and answer, comma-separated; default 1024:128,2048:128,4096:128 on "
+                   "GPUs, 64:16,256:16 on the CPU")
+      ->delimiter(',')
+      ->type_name("PROMPT:ANSWER");
+  command
+      ->add_option("--trace", options.trace_file,
+                   "Of traces: also lengths from a file: a JSON object a line, {\"prompt_tokens\", \"output_tokens\"}")
+      ->type_name("FILE");
+  command
       ->add_option_function<std::string>(
-          "--dtype", [&options](const std::string& name) { options.dtype = dtype_named(name); },
-          "Of what is summed; default float32 on the CPU, bfloat16 on GPUs")
-      ->check(CLI::IsMember({"float32", "bfloat16", "float16"}));
-  add_number_option<int>(*command, "--repeats", options.repeats, "Samples; default 20", {.min = 1, .max = 10000});
+          "--step-tokens",
+          [&options](const std::string& text) { options.step_tokens = numbers_of("--step-tokens", text, 1 << 17); },
+          "Of traces: tokens of a step at most, comma-separated; default 2048 on GPUs and 128 on the CPU; figure 13 "
+          "1024 "
+          "to 8192, and 64 to 512")
+      ->type_name("NUMBERS");
+  add_number_option<int>(*command, "--num-prompts", options.num_prompts, "Of traces: requests; default 16",
+                         {.min = 1, .max = 1 << 20});
+  add_number_option<int>(*command, "--repeats", options.repeats,
+                         "Samples; default 20 of operators, 5 of steps, 3 of traces", {.min = 1, .max = 10000});
   command->add_option("--svg", options.svg_file, "Also draw the figure into this file")->type_name("FILE");
   add_json_option(*command, options.json_file);
   command->callback([given] {
-    given->options.devices = weave_devices(given->device, given->ranks);
-    run_token_weave(given->options);
+    TokenWeaveOptions& all = given->options;
+    const bool of_model = std::ranges::find(kWeaveFigures, all.figure, &TokenWeaveFigure::number)->of_model;
+    if (of_model && all.model.model.empty())
+      throw_error<InputError>("bench token-weave: figure {} is of a model; give --model", all.figure);
+    if (of_model && all.model.ranks < 2)
+      throw_error<InputError>("bench token-weave: figure {} is of several ranks; give --tp N, 2 or more", all.figure);
+    if (!of_model) {
+      all.devices = weave_devices(all.model.devices.empty() ? "cpu" : all.model.devices, given->ranks);
+      all.dtype = all.model.dtype;
+    }
+    run_token_weave(all);
   });
 }
 

@@ -142,16 +142,17 @@ class NormRank {
     if constexpr (kHaveCuda)
       if (options_.on_gpus()) {
         fabric_.meet();
-        return graph_samples(communicator_, stream_, calls, options_.repeats, {}, call).seconds;
+        return graph_samples(communicator_, stream_, calls, repeats(), {}, call).seconds;
       }
     std::vector<double> seconds;
-    seconds.reserve(static_cast<std::size_t>(options_.repeats));
-    for (int i = 0; i < options_.repeats; ++i) seconds.push_back(seconds_per_call(communicator_, stream_, calls, call));
+    seconds.reserve(static_cast<std::size_t>(repeats()));
+    for (int i = 0; i < repeats(); ++i) seconds.push_back(seconds_per_call(communicator_, stream_, calls, call));
     return seconds;
   }
 
  private:
   DType dtype() const { return options_.measured_dtype(); }
+  int repeats() const { return options_.repeats.value_or(20); }
   Lane lane() const {
     const DeviceShare share = fabric_.device_share();
     if (share.ranks > 1 && share.sms > 0) return {stream_, share.sms};
@@ -209,7 +210,7 @@ TokenWeaveResult measure_norm_figure(const TokenWeaveOptions& options) {
       AllReduceNorm::heap_bytes(ranks, options.devices.front()) + (std::size_t{1} << 20);
   const DType dtype = options.measured_dtype();
   TokenWeaveResult result;
-  result.chart = empty_chart(options.figure, options.hidden, dtype, options.devices.size());
+  SvgChart chart = empty_chart(options.figure, options.hidden, dtype, options.devices.size());
   result.cells.push_back({"way", "tokens", "SMs", "us", "p10", "p90", "GB/s"});
   run_weave_ranks(options, heap, [&](Fabric& fabric, Stream& stream) {
     NormRank rank(options, fabric, stream, most_tokens);
@@ -233,13 +234,14 @@ TokenWeaveResult measure_norm_figure(const TokenWeaveOptions& options) {
       result.cells.push_back({way.name, std::to_string(way.tokens), way.sms == 0 ? "-" : std::to_string(way.sms),
                               fmt::format("{:.1f}", time * 1e6), fmt::format("{:.1f}", quantile(seconds, 0.1) * 1e6),
                               fmt::format("{:.1f}", quantile(seconds, 0.9) * 1e6), fmt::format("{:.1f}", rate)});
-      auto series = std::ranges::find(result.chart.series, way.name, &ChartSeries::name);
-      if (series == result.chart.series.end()) series = result.chart.series.insert(series, {way.name, {}});
+      auto series = std::ranges::find(chart.series, way.name, &ChartSeries::name);
+      if (series == chart.series.end()) series = chart.series.insert(series, {way.name, {}});
       series->points.push_back(
           {static_cast<double>(way.sms > 0 ? way.sms : way.tokens), options.figure == 6 ? rate : time * 1e6});
     }
     fabric.meet();  // memory is freed when no kernel waits any more
   });
+  result.svg = svg_of(chart);
   return result;
 }
 

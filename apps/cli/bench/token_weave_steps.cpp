@@ -1,29 +1,17 @@
 #include "cli/bench/token_weave_steps.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 
 #include "base/error.h"
 #include "cli/bench/record.h"
 #include "cli/bench/steps.h"
-#include "cli/bench/write_record.h"
-#include "cli/number_option.h"
+#include "cli/bench/token_weave.h"
 #include "engine/engine.h"
 #include "weights/model_source.h"
 
 namespace heddle {
 namespace {
-
-using nlohmann::ordered_json;
-
-struct WeaveBenchOptions {
-  int figure = 0;
-  ModelOptions model;
-  std::vector<int> tokens{1024, 2048, 4096, 8192};  // of a step
-  int repeats = 5;
-  std::optional<std::string> json_file;
-};
 
 // A way to compute a step.
 struct WeaveVariant {
@@ -67,48 +55,6 @@ std::vector<double> samples_of(StepRunner& runner, SplitKind kind, int repeats) 
   seconds.reserve(static_cast<std::size_t>(repeats));
   for (int i = 0; i < repeats; ++i) seconds.push_back(runner.sample());
   return seconds;
-}
-
-void run_figure(const WeaveBenchOptions& options) {
-  const InterruptGuard guard;
-  if (options.model.ranks < 2) throw InputError("bench token-weave-steps: one rank exchanges nothing; give --tp N");
-  BenchOptions head;
-  head.model = options.model;
-  RecordFile file("token-weave-steps", head, options.json_file);
-  const std::vector<StepCase> cases = prompts_of(options.tokens);
-  ordered_json rows = ordered_json::array();
-  std::vector<std::vector<std::string>> table{{"tokens", "mode", "split", "first part", "ms", "of no-comm"}};
-  std::vector<double> without(cases.size());  // seconds without communication and whole
-  std::unique_ptr<StepRunner> runner;
-  std::optional<TpMode> loaded;
-  for (const WeaveVariant& variant : variants_of(options.figure)) {
-    if (loaded != variant.mode) {
-      runner.reset();  // its memory goes first
-      runner = runner_of(options.model, variant.mode, cases);
-      loaded = variant.mode;
-    }
-    for (std::size_t i = 0; i < cases.size(); ++i) {
-      stop_if_interrupted(guard);
-      runner->prepare(cases[i]);
-      const std::vector<double> seconds = samples_of(*runner, variant.split, options.repeats);
-      const double middle = median(seconds);
-      if (variant.mode == TpMode::no_comm && variant.split == SplitKind::none) without[i] = middle;
-      const double ratio = without[i] > 0 ? middle / without[i] : 0;
-      rows.push_back({{"tokens", cases[i].num_tokens},
-                      {"mode", name_of(variant.mode)},
-                      {"split", name_of(variant.split)},
-                      {"prefix_tokens", runner->prefix_tokens()},
-                      {"seconds", spread(seconds)},
-                      {"of_no_comm", ratio}});
-      table.push_back({std::to_string(cases[i].num_tokens), std::string(name_of(variant.mode)),
-                       std::string(name_of(variant.split)), std::to_string(runner->prefix_tokens()),
-                       fmt::format("{:.3f}", 1e3 * middle), fmt::format("{:.3f}", ratio)});
-    }
-  }
-  BenchResult result;
-  result.fields = {{"figure", options.figure}, {"ranks", options.model.ranks}, {"rows", rows}};
-  result.table = table_text(table);
-  file.write(result);
 }
 
 }  // namespace
@@ -155,23 +101,45 @@ std::vector<FusedSample> measure_sums(const ModelOptions& model, const std::vect
   return samples;
 }
 
-void add_token_weave_steps_benchmark(CLI::App& bench) {
-  const auto options = std::make_shared<WeaveBenchOptions>();
-  CLI::App* command = bench.add_subcommand(
-      "token-weave-steps", "Steps in two parts, whose sums over ranks and computation overlap: figures of TokenWeave");
-  command
-      ->add_option("--figure", options->figure, "1, 3: overheads; 9: splits; 11: latency; 14: with --layers 1 models")
-      ->check(CLI::IsMember({1, 3, 9, 11, 14}))
-      ->required();
-  add_model_options(*command, options->model);
-  add_tensor_parallel_options(*command, options->model);
-  command->add_option("--tokens", options->tokens, "Tokens of a step, one or more; default 1024,2048,4096,8192")
-      ->delimiter(',')
-      ->check(CLI::Range(2, 1 << 17));
-  add_number_option<int>(*command, "--repeats", options->repeats, "Times each step runs; default 5",
-                         {.min = 1, .max = 1000});
-  add_json_option(*command, options->json_file);
-  command->callback([options] { run_figure(*options); });
+TokenWeaveResult measure_step_figure(const TokenWeaveOptions& options) {
+  const InterruptGuard guard;
+  const std::vector<StepCase> cases =
+      prompts_of(options.tokens.empty() ? std::vector{1024, 2048, 4096, 8192} : options.tokens);
+  TokenWeaveResult result;
+  result.cells.push_back({"tokens", "mode", "split", "first part", "ms", "of no-comm"});
+  SvgChart chart{fmt::format("A step, {}, {} ranks", options.model.model, options.model.ranks), "tokens", "ms", {}};
+  std::vector<double> without(cases.size());  // seconds without communication and whole
+  std::unique_ptr<StepRunner> runner;
+  std::optional<TpMode> loaded;
+  for (const WeaveVariant& variant : variants_of(options.figure)) {
+    if (loaded != variant.mode) {
+      runner.reset();  // its memory goes first
+      runner = runner_of(options.model, variant.mode, cases);
+      loaded = variant.mode;
+    }
+    ChartSeries& series = chart.series.emplace_back(
+        ChartSeries{fmt::format("{}, {}", name_of(variant.mode), name_of(variant.split)), {}});
+    for (std::size_t i = 0; i < cases.size(); ++i) {
+      stop_if_interrupted(guard);
+      runner->prepare(cases[i]);
+      const std::vector<double> seconds = samples_of(*runner, variant.split, options.repeats.value_or(5));
+      const double middle = median(seconds);
+      if (variant.mode == TpMode::no_comm && variant.split == SplitKind::none) without[i] = middle;
+      const double ratio = without[i] > 0 ? middle / without[i] : 0;
+      result.rows.push_back({{"tokens", cases[i].num_tokens},
+                             {"mode", name_of(variant.mode)},
+                             {"split", name_of(variant.split)},
+                             {"prefix_tokens", runner->prefix_tokens()},
+                             {"seconds", spread(seconds)},
+                             {"of_no_comm", ratio}});
+      result.cells.push_back({std::to_string(cases[i].num_tokens), std::string(name_of(variant.mode)),
+                              std::string(name_of(variant.split)), std::to_string(runner->prefix_tokens()),
+                              fmt::format("{:.3f}", 1e3 * middle), fmt::format("{:.3f}", ratio)});
+      series.points.push_back({static_cast<double>(cases[i].num_tokens), 1e3 * middle});
+    }
+  }
+  result.svg = svg_of(chart);
+  return result;
 }
 
 }  // namespace heddle

@@ -1,4 +1,4 @@
-// bench token-weave-steps: the figures of the TokenWeave paper that whole steps and traces make.
+// Steps of a model in one part and in two, timed: for figures of TokenWeave and for `heddle tune`.
 #pragma once
 
 #include <vector>
@@ -7,13 +7,7 @@
 #include "parallel/choice_tables.h"
 #include "parallel/tuned_split.h"
 
-namespace CLI {
-class App;
-}
-
 namespace heddle {
-
-void add_token_weave_steps_benchmark(CLI::App& bench);
 
 // Prompts of these lengths, each as one step, whole and in two parts by turns: the medians of `repeats`.
 std::vector<SplitSample> measure_splits(const ModelOptions& model, const std::vector<int>& tokens, int repeats);

@@ -1,0 +1,161 @@
+// Figures 12 and 13: throughput of whole workloads under each way in which ranks add.
+#include <algorithm>
+#include <charconv>
+#include <memory>
+#include <optional>
+
+#include "base/error.h"
+#include "cli/bench/record.h"
+#include "cli/bench/throughput.h"
+#include "cli/bench/token_weave.h"
+#include "cli/format_text.h"
+#include "weights/model_source.h"
+
+namespace heddle {
+namespace {
+
+constexpr int kMostSequences = 64;
+constexpr TpMode kTraceModes[] = {TpMode::standard, TpMode::fused, TpMode::weave, TpMode::no_comm};
+
+struct TraceWorkload {
+  std::string name;
+  ServeLoadOptions load;
+};
+
+struct TraceRow {
+  std::string workload;
+  TpMode mode;
+  int step_tokens;
+  std::vector<double> seconds;
+  LoadTotals totals;  // of one run
+
+  double rate() const { return static_cast<double>(totals.prompt_tokens + totals.output_tokens) / median(seconds); }
+};
+
+// "1024:128"
+std::optional<std::pair<int, int>> lengths_in(const std::string& text) {
+  constexpr int kMostLength = 1 << 20;
+  const auto number = [&](const char* begin, const char* end) -> std::optional<int> {
+    int value = 0;
+    const auto [rest, error] = std::from_chars(begin, end, value);
+    if (error != std::errc() || rest != end || value < 1 || value > kMostLength) return std::nullopt;
+    return value;
+  };
+  const std::size_t colon = text.find(':');
+  if (colon == std::string::npos) return std::nullopt;
+  const auto input = number(text.data(), text.data() + colon);
+  const auto output = number(text.data() + colon + 1, text.data() + text.size());
+  if (!input || !output) return std::nullopt;
+  return std::pair(*input, *output);
+}
+
+std::vector<TraceWorkload> workloads_of(const TokenWeaveOptions& options, bool on_gpus) {
+  std::vector<std::string> lengths = options.lengths;
+  if (lengths.empty() && options.trace_file.empty())
+    lengths = on_gpus ? std::vector<std::string>{"1024:128", "2048:128", "4096:128"}
+                      : std::vector<std::string>{"64:16", "256:16"};
+  std::vector<TraceWorkload> workloads;
+  const ServeLoadOptions plain{.num_requests = options.num_prompts};
+  for (const std::string& text : lengths) {
+    const auto of = lengths_in(text);
+    if (!of)
+      throw_error<InputError>("--lengths: is \"{}\", expected tokens of prompt and answer, such as 1024:128",
+                              printable_text(text));
+    TraceWorkload& workload = workloads.emplace_back(TraceWorkload{text, plain});
+    workload.load.prompt_tokens = of->first;
+    workload.load.output_tokens = of->second;
+  }
+  if (!options.trace_file.empty()) {
+    TraceWorkload& workload = workloads.emplace_back(TraceWorkload{"trace", plain});
+    workload.load.trace = options.trace_file;
+  }
+  for (const TraceWorkload& workload : workloads) plan_load(workload.load);  // what is wrong is said before hours pass
+  return workloads;
+}
+
+std::vector<int> step_sizes_of(const TokenWeaveOptions& options, bool on_gpus) {
+  if (!options.step_tokens.empty()) return options.step_tokens;
+  if (options.figure == 12) return {on_gpus ? 2048 : 128};
+  return on_gpus ? std::vector{1024, 2048, 4096, 8192} : std::vector{64, 128, 256, 512};
+}
+
+std::vector<TraceRow> measure_traces(const TokenWeaveOptions& options, const std::vector<TraceWorkload>& workloads,
+                                     const std::vector<int>& step_sizes) {
+  const InterruptGuard guard;
+  const std::unique_ptr<ModelSource> source = open_model(options.model.model);
+  std::vector<TraceRow> rows;
+  for (const TpMode mode : kTraceModes)
+    for (const int step_tokens : step_sizes) {
+      ModelOptions model = options.model;
+      model.tp_mode = mode;
+      model.max_sequences = std::min(kMostSequences, step_tokens);  // a token each
+      EngineOptions of_engine{.max_tokens_per_step = step_tokens, .max_logit_rows = *model.max_sequences};
+      RankModels ranks = load(*source, model, of_engine);
+      Engine engine(std::move(ranks), of_engine);
+      run_load(engine, {.num_requests = 1, .prompt_tokens = 8, .output_tokens = 2}, guard);  // what happens only once
+      for (const TraceWorkload& workload : workloads) {
+        TraceRow& row = rows.emplace_back(TraceRow{workload.name, mode, step_tokens, {}, {}});
+        for (int i = 0; i < options.repeats.value_or(3); ++i) {
+          row.totals = run_load(engine, workload.load, guard);
+          row.seconds.push_back(row.totals.seconds);
+        }
+      }
+    }
+  return rows;
+}
+
+std::string svg_of_traces(const TokenWeaveOptions& options, const std::vector<TraceWorkload>& workloads,
+                          const std::vector<int>& step_sizes, const std::vector<TraceRow>& rows) {
+  const std::string of = fmt::format("{}, {} ranks", options.model.model, options.model.ranks);
+  if (options.figure == 13) {
+    SvgChart chart{"Throughput by the tokens of a step, " + of, "tokens of a step at most", "tokens/s", {}};
+    for (const TraceRow& row : rows) {
+      const std::string name = fmt::format("{}, {}", name_of(row.mode), row.workload);
+      auto series = std::ranges::find(chart.series, name, &ChartSeries::name);
+      if (series == chart.series.end()) series = chart.series.insert(series, {name, {}});
+      series->points.push_back({static_cast<double>(row.step_tokens), row.rate()});
+    }
+    return svg_of(chart);
+  }
+  SvgBars bars{fmt::format("Throughput, {}, steps of {} tokens", of, step_sizes.front()), "tokens/s", {}, {}};
+  for (const TpMode mode : kTraceModes) bars.series.emplace_back(name_of(mode));
+  for (const TraceWorkload& workload : workloads) {
+    BarGroup& group = bars.groups.emplace_back(BarGroup{workload.name, {}});
+    for (const TraceRow& row : rows)
+      if (row.workload == workload.name && row.step_tokens == step_sizes.front()) group.values.push_back(row.rate());
+  }
+  return svg_of(bars);
+}
+
+}  // namespace
+
+TokenWeaveResult measure_trace_figure(const TokenWeaveOptions& options) {
+  const bool on_gpus = device_of(*open_model(options.model.model), options.model).kind == DeviceKind::cuda;
+  const std::vector<TraceWorkload> workloads = workloads_of(options, on_gpus);
+  const std::vector<int> step_sizes = step_sizes_of(options, on_gpus);
+  const std::vector<TraceRow> rows = measure_traces(options, workloads, step_sizes);
+  TokenWeaveResult result;
+  result.cells.push_back({"workload", "mode", "step tokens", "requests", "s", "tokens/s", "of default"});
+  for (const TraceRow& row : rows) {
+    const auto is_default = [&](const TraceRow& other) {
+      return other.mode == TpMode::standard && other.workload == row.workload && other.step_tokens == row.step_tokens;
+    };
+    const double of_default = row.rate() / std::ranges::find_if(rows, is_default)->rate();
+    result.rows.push_back({{"workload", row.workload},
+                           {"mode", name_of(row.mode)},
+                           {"step_tokens", row.step_tokens},
+                           {"requests", options.num_prompts},
+                           {"prompt_tokens", row.totals.prompt_tokens},
+                           {"output_tokens", row.totals.output_tokens},
+                           {"seconds", spread(row.seconds)},
+                           {"tokens_per_second", row.rate()},
+                           {"of_default", of_default}});
+    result.cells.push_back({row.workload, std::string(name_of(row.mode)), std::to_string(row.step_tokens),
+                            std::to_string(options.num_prompts), fmt::format("{:.3f}", median(row.seconds)),
+                            fmt::format("{:.1f}", row.rate()), fmt::format("{:.3f}", of_default)});
+  }
+  result.svg = svg_of_traces(options, workloads, step_sizes, rows);
+  return result;
+}
+
+}  // namespace heddle
