@@ -11,9 +11,8 @@ namespace heddle {
 std::unique_ptr<Strategy> make_strategy(const ModelRank& place, const TensorSplit& split, std::int64_t vocab_size) {
   if (place.ranks == 1) return std::make_unique<LocalStrategy>();
   require(place.mode != TpMode::automatic, "a strategy for --tp-mode auto, which nobody has resolved");
-  if (place.mode == TpMode::fused) return std::make_unique<FusedStrategy>(place, split.vocabulary, vocab_size);
+  if (uses_all_reduce_norm(place.mode)) return std::make_unique<FusedStrategy>(place, split.vocabulary, vocab_size);
   if (place.mode == TpMode::sequence) return std::make_unique<TokenShardStrategy>(place, split.vocabulary, vocab_size);
-  // Of weave's parts, too: its sums are all-reduces so far.
   return std::make_unique<TensorStrategy>(place, split.vocabulary, vocab_size);
 }
 

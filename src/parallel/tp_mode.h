@@ -16,7 +16,7 @@ enum class TpMode : std::uint8_t {
   standard,   // an all-reduce, by the algorithm that measured fastest, then the norm
   symmetric,  // Heddle's all-reduce over peer memory, then the norm
   fused,      // all-reduce, residual and norm in one operator; the residual is sharded by token
-  weave,      // standard, in two parts of the step: one computes while the other is summed
+  weave,      // fused or standard, in two parts of the step: one computes while the other is summed
   sequence,   // norms divided by token: all-gather + GEMM behind them, GEMM + reduce-scatter before them, fused
   no_comm     // nothing crosses ranks: for measurements alone, because the text is wrong
 };

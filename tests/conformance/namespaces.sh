@@ -3,7 +3,7 @@
 # pair. Functions that cannot do their part exit with status 77 and the reason.
 #
 #   make_machines COUNT PREFIX      PREFIX.1 .. PREFIX.COUNT, e.g. of 10.98.0; removed when the script exits
-#   shape_links MBIT                limits what enters and what leaves each machine
+#   shape_links MBIT                limits what enters and what leaves each machine, a whole number; 0.95 of it are payload
 #   launch_on RANKS COMMAND...      `$heddle launch` of RANKS ranks on each machine, from the first
 # Sets $folder, a temporary one.
 
@@ -51,15 +51,21 @@ END
   chmod +x "$folder/agent"
   # mpirun gives each machine a folder by its name, and these share one; so they would overwrite each other's topology in
   # shared memory while it is read (a daemon in ten ended in a segmentation fault), which the component hwloc puts there.
-  export OMPI_MCA_rtc=^hwloc
+  # What daemons and ranks tell each other through files there goes over sockets instead.
+  export OMPI_MCA_rtc=^hwloc PMIX_MCA_gds=hash
   export OMPI_MCA_plm_rsh_agent=$folder/agent OMPI_MCA_orte_tmpdir_base=$folder OMPI_MCA_orte_keep_fqdn_hostnames=1
 }
 
+# Nothing is dropped, as on the networks of GPUs: a queue holds what all windows together can send, and windows are small,
+# so a word does not wait long behind it. With short queues TCP between four machines fills 0.6 of such a link.
 shape_links() {
-  local i
+  local i each burst=$(($1 * 1250)) # bytes of 10 ms
+  ((burst > 16384)) || burst=16384
   for ((i = 1; i <= machines; ++i)); do
-    ip netns exec "heddle-$$-$i" tc qdisc add dev "h$$-$i" root tbf rate "${1}mbit" burst 64kb latency 200ms
-    ip netns exec "heddle-switch-$$" tc qdisc add dev "h$$-$i" root tbf rate "${1}mbit" burst 64kb latency 200ms
+    for each in rmem wmem; do ip netns exec "heddle-$$-$i" sysctl -qw "net.ipv4.tcp_$each=4096 65536 65536"; done
+    for each in "heddle-$$-$i" "heddle-switch-$$"; do
+      ip netns exec "$each" tc qdisc add dev "h$$-$i" root tbf rate "${1}mbit" burst "$burst" limit 8mb
+    done
   done
 }
 

@@ -5,7 +5,9 @@
 
 #include <chrono>
 #include <map>
+#include <memory>
 #include <random>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -40,9 +42,10 @@ class CountingParts : public Model {
   int fails_in_;
 };
 
-RankModels woven_ranks(int ranks, int watched = 0, int* in_parts = nullptr, int fails_in = 0) {
-  RankModels models =
-      load_ranks(Checkpoint(std::filesystem::path(HEDDLE_SOURCE_DIR) / "tests/data/llama/gqa"), {}, ranks);
+RankModels woven_ranks(int ranks, int watched = 0, int* in_parts = nullptr, int fails_in = 0,
+                       TpMode mode = TpMode::weave) {
+  RankModels models = load_ranks(Checkpoint(std::filesystem::path(HEDDLE_SOURCE_DIR) / "tests/data/llama/gqa"),
+                                 {.tp_mode = mode}, ranks);
   if (in_parts != nullptr) {
     std::unique_ptr<Model>& model = models[static_cast<std::size_t>(watched)].model;
     model = std::make_unique<CountingParts>(std::move(model), *in_parts, fails_in);
@@ -120,6 +123,57 @@ TEST(WovenEngine, SmallStepsStayWhole) {
   engine.submit({.prompt = std::vector<std::int32_t>(48, 3), .max_tokens = 4});
   while (!engine.idle()) take_step(engine, outputs);
   EXPECT_EQ(in_parts, 1);
+}
+
+// Each of a rank's lanes begins its steps late at random.
+class LateModel : public Model {
+ public:
+  LateModel(std::unique_ptr<Model> model, unsigned seed) : model_(std::move(model)), random_(seed) {}
+
+  const ModelShape& shape() const override { return model_->shape(); }
+  Tensor run(const StepTensors& step, const KvPages& kv, Arena& arena, const Execution& execution) override {
+    if (execution.compute.dry_run == nullptr) {
+      sleep_at_random(execution.compute.stream);
+      if (execution.transfers != nullptr) sleep_at_random(execution.transfers->stream());
+    }
+    return model_->run(step, kv, arena, execution);
+  }
+
+ private:
+  void sleep_at_random(Stream& stream) {
+    if (random_() % 3 != 0) return;
+    const std::chrono::microseconds time(random_() % 500);
+    stream.enqueue([time](ThreadPool&) { std::this_thread::sleep_for(time); });
+  }
+
+  std::unique_ptr<Model> model_;
+  std::minstd_rand random_;
+};
+
+// Prompts in chunks beside sequences that decode, with preemption, and one that is cancelled, in every mode. weave_soak.sh
+// repeats this until each mode has taken 10 000 steps.
+TEST(WovenEngine, LateRanksChangeNoTokenInAnyMode) {
+  static const auto expected = tokens_alone(3);
+  const auto seed = static_cast<unsigned>(testing::UnitTest::GetInstance()->random_seed());
+  for (const TpMode mode : {TpMode::standard, TpMode::symmetric, TpMode::fused, TpMode::weave}) {
+    RankModels ranks = woven_ranks(3, 0, nullptr, 0, mode);
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank)
+      ranks[rank].model = std::make_unique<LateModel>(std::move(ranks[rank].model), seed + static_cast<unsigned>(rank));
+    EngineOptions options{
+        .max_sequences = 8, .max_tokens_per_step = 40, .page_size = 4, .kv_bytes = 40 * 2 * 3 * 4 * 2 * 24 * 4};
+    if (mode == TpMode::weave) options.split = kEveryStep;
+    Engine engine(std::move(ranks), options);
+    WovenOutputs outputs;
+    const std::int64_t cancelled = engine.submit({.prompt = std::vector<std::int32_t>(50, 9), .max_tokens = 60});
+    std::vector<std::int64_t> ids;
+    for (const Request& request : prompts_of_many_lengths()) ids.push_back(engine.submit(request));
+    for (int steps = 0; !engine.idle(); ++steps) {
+      if (steps == 9) engine.cancel(cancelled);
+      take_step(engine, outputs);
+    }
+    for (std::size_t i = 0; i < ids.size(); ++i)
+      ASSERT_EQ(outputs[ids[i]], expected[i]) << "request " << i << ", " << name_of(mode) << ", seed " << seed;
+  }
 }
 
 // While the other ranks' lanes of transfers wait for it.

@@ -109,7 +109,8 @@ TEST_P(LlamaGoldenRanks, PrefillAndDecodeAgreeWithTransformers) {
                   rows[i].size() * sizeof(float));
     return rows;
   };
-  const LlamaRunner::Options options{.dtype = DType::float32, .ranks = GetParam().ranks, .tp_mode = GetParam().mode};
+  LlamaRunner::Options options{.dtype = DType::float32, .ranks = GetParam().ranks, .tp_mode = GetParam().mode};
+  if (GetParam().mode == TpMode::weave) options.border = [](int num_tokens) { return num_tokens / 2; };
   LlamaRunner prefill(folder, options), decode(folder, options);
   EXPECT_LE(largest_difference(logits_of(prefill, golden_json["tokens"], {64}), golden("prefill")), kBoundOnRanks);
   EXPECT_LE(largest_difference(logits_of(decode, golden_json["tokens"], {1}),
@@ -122,7 +123,11 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(GoldenOnRanks{"gqa", 2}, GoldenOnRanks{"gqa", 3}, GoldenOnRanks{"gqa", 4}, GoldenOnRanks{"gqa", 6},
                     GoldenOnRanks{"mha-tied", 2}, GoldenOnRanks{"mha-tied", 3}, GoldenOnRanks{"mqa-sharded", 3},
                     GoldenOnRanks{"mqa-sharded", 4}, GoldenOnRanks{"gqa-bfloat16", 4},
-                    GoldenOnRanks{"gqa", 2, TpMode::symmetric}, GoldenOnRanks{"gqa", 4, TpMode::symmetric},
+                    GoldenOnRanks{"gqa", 2, TpMode::symmetric}, GoldenOnRanks{"gqa", 3, TpMode::symmetric},
+                    GoldenOnRanks{"gqa", 4, TpMode::symmetric}, GoldenOnRanks{"gqa", 2, TpMode::weave},
+                    GoldenOnRanks{"gqa", 3, TpMode::weave}, GoldenOnRanks{"gqa", 4, TpMode::weave},
+                    GoldenOnRanks{"mqa-sharded", 4, TpMode::weave}, GoldenOnRanks{"gqa", 2, TpMode::sequence},
+                    GoldenOnRanks{"gqa", 3, TpMode::sequence}, GoldenOnRanks{"gqa", 4, TpMode::sequence},
                     GoldenOnRanks{"gqa", 2, TpMode::fused}, GoldenOnRanks{"gqa", 3, TpMode::fused},
                     GoldenOnRanks{"gqa", 4, TpMode::fused}, GoldenOnRanks{"mqa-sharded", 3, TpMode::fused},
                     GoldenOnRanks{"gqa-bfloat16", 4, TpMode::fused}, GoldenOnRanks{"tied-float16", 4}),
@@ -199,7 +204,7 @@ TEST(LlamaOnRanks, NoChunkingAndNoThreadsChangeABit) {
 }
 
 // The fused operator takes its regime by size; forced, each of them is taken by small steps, too, and all give the bits
-// of an all-reduce and a norm.
+// of an all-reduce and a norm, also where a step is in two parts that take turns.
 TEST(LlamaOnRanks, EveryModeAndRegimeHasTheBitsOfTheDefault) {
   const LlamaFamily family;
   const auto& c = family.find("qwen3-v5");
@@ -209,7 +214,7 @@ TEST(LlamaOnRanks, EveryModeAndRegimeHasTheBitsOfTheDefault) {
   for (const int ranks : {2, 3}) {
     LlamaRunner standard(folder.path(), {.ranks = ranks});
     const Rows expected = logits_of(standard, family.tokens(), chunks);
-    for (const TpMode mode : {TpMode::symmetric, TpMode::fused}) {
+    for (const TpMode mode : {TpMode::symmetric, TpMode::fused, TpMode::weave}) {
       LlamaRunner other(folder.path(), {.ranks = ranks, .tp_mode = mode});
       EXPECT_EQ(logits_of(other, family.tokens(), chunks), expected) << name_of(mode);
     }
@@ -217,6 +222,12 @@ TEST(LlamaOnRanks, EveryModeAndRegimeHasTheBitsOfTheDefault) {
          {AllReduceNormRegime::one_shot, AllReduceNormRegime::two_phase, AllReduceNormRegime::pipelined}) {
       LlamaRunner other(folder.path(), {.ranks = ranks, .tp_mode = TpMode::fused, .regime = regime});
       EXPECT_EQ(logits_of(other, family.tokens(), chunks), expected) << name_of(regime) << ", " << ranks << " ranks";
+      LlamaRunner woven(folder.path(), {.ranks = ranks,
+                                        .tp_mode = TpMode::weave,
+                                        .regime = regime,
+                                        .border = [](int num_tokens) { return num_tokens / 3; }});
+      EXPECT_EQ(logits_of(woven, family.tokens(), chunks), expected)
+          << name_of(regime) << " in two parts, " << ranks << " ranks";
     }
   }
 }

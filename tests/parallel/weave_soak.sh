@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# weave_soak.sh BUILD: 10 000 steps of every way in which ranks add, in one part and in two, while ranks and lanes are late at
+# random: each step must repeat the bits of one that is not late. BUILD/tests has test_parallel and test_engine. Takes
+# some minutes; prints what it ran, and fails at the first other bit.
+set -euo pipefail
+tests=$1/tests
+run() { # TIMES PROGRAM FILTER WHAT
+  local begin=$SECONDS
+  "$tests/$2" --gtest_filter="$3" --gtest_repeat="$1" --gtest_shuffle --gtest_fail_fast --gtest_break_on_failure --gtest_brief=1 >/tmp/weave-soak-$$ 2>&1 ||
+    { tail -n 20 /tmp/weave-soak-$$; exit 1; }
+  rm -f /tmp/weave-soak-$$
+  echo "$4: $1 times, $((SECONDS - begin)) s"
+}
+# Each takes 25 steps of an all-reduce and a norm, and of the fused operator in each regime, on 2, 3 and 4 ranks.
+run 400 parallel/test_parallel '*TokenWeave.LateLanesChangeNoBit/on_[234]_ranks' "strategies in two parts, 25 steps of each kind on 2, 3 and 4 ranks"
+# About 30 steps of each mode on 3 ranks: chunks beside decoding, preemption, a request that is cancelled.
+run 340 engine/test_engine WovenEngine.LateRanksChangeNoTokenInAnyMode "engines in the modes default, symmetric, fused and weave, about 30 steps of each"
