@@ -59,9 +59,14 @@ std::optional<SplitOptions> tuned_split_here(const SplitKey& key) {
   return tuned_split(store, key);
 }
 
-FusedTable tuned_fused_here(const SplitKey& key) {
+TunedModes tuned_modes_here(const SplitKey& key) {
   const TunedStore store(default_tuned_store_file(), machine_key(), HEDDLE_VERSION);
-  return tuned_fused(store, key).value_or(FusedTable{});
+  return {.split = tuned_split(store, key), .fused = tuned_fused(store, key)};
+}
+
+// Of a run of processes: all are on this machine, over the fabric that they get there.
+bool run_shares_memory() {
+  return read_launch().on_one_machine() && std::getenv("HEDDLE_FABRIC") == nullptr;
 }
 
 // What `heddle bench collective --tune` has found for the fabric by which the ranks reach each other. On GPUs it measures
@@ -363,22 +368,23 @@ RankModels load(const ModelSource& source, const ModelOptions& given, EngineOpti
                 options.ranks, cpu.usable_threads);
   if (options.ranks > 1) {
     const SplitKey key = split_key_of(source, options.ranks, devices.front());
-    // The mode of processes is the same without asking, since they could have other answers.
-    if (options.tp_mode == TpMode::automatic && launched == 1) {
-      const FusedTable fused = tuned_fused_here(key);
-      if (tuned_split_here(key).value_or(SplitOptions{}).kind != SplitKind::none) {
-        loading.tp_mode = TpMode::weave;
-      } else if (std::ranges::any_of(fused, &FusedLine::fused)) {
-        loading.tp_mode = TpMode::fused;
-        engine.tables.fused = fused;
-      }
+    // Of processes rank 0 alone asks, since others could have other answers. The mode and the sizes of steps that it finds
+    // hold for all (RankWorld::mode, StepPlan). What was tuned needs the others' memory, so machines have the default.
+    if (options.tp_mode == TpMode::automatic && !follows && (launched == 1 || run_shares_memory())) {
+      ModeChoice choice = choose_mode(tuned_modes_here(key));
+      loading.tp_mode = choice.mode;
+      engine.split = choice.split;
+      if (choice.mode != TpMode::standard) engine.tables.fused = std::move(choice.fused);
+    } else if (loading.tp_mode == TpMode::weave) {
+      engine.split = weave_split(options, key);
+      engine.tables.fused = weave_sums(tuned_modes_here(key).fused, key.device);
     }
     if (!follows && loading.tp_mode != TpMode::symmetric)
       engine.tables.sums = tuned_sums_here(launched > 1, devices.front(), options.ranks);
-    if (options.verbose && !follows) write_stderr(text_of(engine.tables));
-    if (loading.tp_mode == TpMode::weave) {
-      engine.split = weave_split(options, key);
-      if (options.verbose && !follows) write_stderr(fmt::format("heddle: {}\n", text_of(engine.split)));
+    if (options.verbose && !follows) {
+      write_stderr(fmt::format("heddle: --tp-mode {}\n", name_of(loading.tp_mode)));
+      write_stderr(text_of(engine.tables));
+      if (loading.tp_mode == TpMode::weave) write_stderr(fmt::format("heddle: {}\n", text_of(engine.split)));
     }
   }
   Progress progress("loading", source.total_bytes(), kGigabytes, shown_unless(options.quiet));

@@ -26,11 +26,14 @@ void tune_token_weave(const StepTuneOptions& options) {
   if (options.model.ranks < 2) throw InputError("tune token-weave: one rank exchanges nothing; give --tp N");
   std::vector<int> tokens = options.tokens;
   std::ranges::sort(tokens);
-  const std::vector<SplitSample> samples = measure_splits(options.model, tokens, options.repeats);
-  const SplitOptions chosen = choose_split(samples);
   const std::unique_ptr<ModelSource> source = open_model(options.model.model);
   TunedStore store(default_tuned_store_file(), machine_key(), HEDDLE_VERSION);
-  put_tuned_split(store, split_key_of(*source, options.model.ranks, device_of(*source, options.model)), chosen);
+  const SplitKey key = split_key_of(*source, options.model.ranks, device_of(*source, options.model));
+  // Against the fastest whole steps that are known: as `heddle tune sums` has left it, otherwise as by default.
+  const FusedTable sums = tuned_fused(store, key).value_or(FusedTable{{.fused = false}});
+  const std::vector<SplitSample> samples = measure_splits(options.model, tokens, options.repeats, sums);
+  const SplitOptions chosen = choose_split(samples);
+  put_tuned_split(store, key, chosen);
 
   std::vector<std::vector<std::string>> table{{"tokens", "whole ms", "in two parts ms"}};
   for (const SplitSample& sample : samples)

@@ -143,6 +143,7 @@ RankModels load_launched_rank(const ModelSource& source, const LoadOptions& opti
                                  .ranks = world->size(),
                                  .communicator = &world->communicator(rank),
                                  .all_reduce_norm = world->all_reduce_norm(rank)});
+  loading.tp_mode = loading.place.mode = world->mode();
   loading.on_progress = WatchedProgress(options.on_progress, world->line());
   try {
     parts[static_cast<std::size_t>(rank)].model = load_model(source, loading);

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -59,20 +60,28 @@ std::unique_ptr<Fabric> open_on_cpu(const Launch& launch, const FabricOptions& o
   return fabric;
 }
 
-// Over a fabric whose memory is of the same size whatever the options are. Returns the largest `step_bytes` of all ranks.
-std::size_t agree(const Launch& launch, const RankWorldOptions& options, const std::vector<RankFact>& facts) {
+// Over a fabric whose memory is of the same size whatever the options are. Returns the options with the largest `step_bytes`
+// of all ranks and rank 0's mode.
+RankWorldOptions agree(const Launch& launch, const RankWorldOptions& options, const std::vector<RankFact>& facts) {
   const auto fabric =
       open_on_cpu(launch, {.heap_bytes = ControlLine::heap_bytes(launch.world_size), .deadline = options.deadline});
   ControlLine line(*fabric);
   require_equal_facts(line, facts);
-  const std::uint64_t mine = options.step_bytes;
-  std::uint64_t most = 0;
-  for (const std::vector<std::byte>& given : line.gather(std::as_bytes(std::span(&mine, 1)))) {
-    std::uint64_t one = 0;
-    std::memcpy(&one, given.data(), sizeof one);
-    most = std::max(most, one);
+  struct Given {
+    std::uint64_t step_bytes = 0;
+    std::uint64_t mode = 0;
+  };
+  const Given mine{.step_bytes = options.step_bytes, .mode = static_cast<std::uint64_t>(options.mode)};
+  RankWorldOptions agreed = options;
+  bool is_first = true;
+  for (const std::vector<std::byte>& bytes : line.gather(std::as_bytes(std::span(&mine, 1)))) {
+    Given one;
+    require(bytes.size() == sizeof one, "ranks agree by {} bytes, expected {}", bytes.size(), sizeof one);
+    std::memcpy(&one, bytes.data(), sizeof one);
+    if (std::exchange(is_first, false)) agreed.mode = static_cast<TpMode>(one.mode);
+    agreed.step_bytes = std::max(agreed.step_bytes, static_cast<std::size_t>(one.step_bytes));
   }
-  return static_cast<std::size_t>(most);
+  return agreed;
 }
 
 std::vector<int> indices_of(std::span<const Device> devices) {
@@ -89,6 +98,7 @@ RankWorld::RankWorld(std::size_t size) : ranks_(size) {}
 // together.
 RankWorld::RankWorld(std::span<const Device> devices, const RankWorldOptions& world_options)
     : RankWorld(devices.size()) {
+  mode_ = world_options.mode;
   const auto same_kind = [&](const Device& device) { return device.kind == devices.front().kind; };
   require(!devices.empty() && std::ranges::all_of(devices, same_kind), "ranks on devices of several kinds");
   require(kHaveCuda || !on_gpus(devices), "ranks on GPUs, in a build without CUDA");
@@ -130,21 +140,21 @@ RankWorld::RankWorld(std::span<const Device> devices, const RankWorldOptions& wo
 std::unique_ptr<RankWorld> RankWorld::join(const RankWorldOptions& given, const std::vector<RankFact>& facts) {
   const Launch launch = read_launch();
   const std::vector<Device> devices(static_cast<std::size_t>(launch.world_size));
-  RankWorldOptions agreed = given;
-  agreed.step_bytes = agree(launch, given, facts);
+  const RankWorldOptions agreed = agree(launch, given, facts);
   FabricOptions options = fabric_options(devices, agreed);
   options.heap_bytes += ControlLine::heap_bytes(launch.world_size);
   auto world = std::unique_ptr<RankWorld>(new RankWorld(devices.size()));
   world->own_rank_ = launch.rank;
+  world->mode_ = agreed.mode;
   Member& mine = world->ranks_[static_cast<std::size_t>(launch.rank)];
   mine.fabric = open_on_cpu(launch, options);
-  require_tp_mode(given.mode, *mine.fabric);
+  require_tp_mode(agreed.mode, *mine.fabric);
   Ranks team(devices.size());
   std::iota(team.begin(), team.end(), 0);
   ThreadPool pool(1);
   Stream stream(pool);
   mine.communicator = std::make_unique<Communicator>(*mine.fabric, team, stream, communicator_options(devices));
-  if (uses_all_reduce_norm(given.mode))
+  if (uses_all_reduce_norm(agreed.mode))
     mine.all_reduce_norm = std::make_unique<AllReduceNorm>(*mine.fabric, team, stream);
   world->line_ = std::make_unique<ControlLine>(*mine.fabric);
   return world;

@@ -40,11 +40,12 @@ class RankWorld {
 
   // This process as one rank of a run that `heddle launch` has started, on the CPU: over `shm` on one machine, over `mpi`
   // on several, or over the fabric that HEDDLE_FABRIC names. Collective. The ranks meet over a small fabric first, where
-  // they compare `facts` and agree on the most symmetric memory of a step that any of them has found; then the fabric of
-  // the run is made. Throws as open_fabric and require_equal_facts.
+  // they compare `facts` and agree on rank 0's mode and on the most symmetric memory of a step that any of them has found;
+  // then the fabric of the run is made. Throws as open_fabric and require_equal_facts.
   static std::unique_ptr<RankWorld> join(const RankWorldOptions& options, const std::vector<RankFact>& facts);
 
   int size() const { return static_cast<int>(ranks_.size()); }
+  TpMode mode() const { return mode_; }  // of processes rank 0's, which may have resolved TpMode::automatic
 
   // Of processes: the other ranks' functions below must not be called.
   bool of_processes() const { return line_ != nullptr; }
@@ -80,6 +81,7 @@ class RankWorld {
   };
 
   std::vector<Member> ranks_;
+  TpMode mode_ = TpMode::standard;
   int own_rank_ = 0;  // of_processes()
   std::unique_ptr<ControlLine> line_;
 };

@@ -53,6 +53,22 @@ FusedTable choose_fused(const std::vector<FusedSample>& samples) {
   return table;
 }
 
+ModeChoice choose_mode(const TunedModes& tuned) {
+  ModeChoice choice{.fused = tuned.fused.value_or(FusedTable{{.fused = false}})};
+  if (tuned.split && tuned.split->kind != SplitKind::none) {
+    choice.mode = TpMode::weave;
+    choice.split = *tuned.split;
+  } else if (std::ranges::any_of(choice.fused, &FusedLine::fused)) {
+    choice.mode = TpMode::fused;
+  }
+  return choice;
+}
+
+FusedTable weave_sums(const std::optional<FusedTable>& tuned, DeviceKind device) {
+  if (tuned) return *tuned;
+  return device == DeviceKind::cpu ? FusedTable{} : FusedTable{{.fused = false}};
+}
+
 std::optional<FusedTable> tuned_fused(const TunedStore& store, const SplitKey& key) {
   const auto value = store.value(fused_name_of(key));
   if (!value || !value->is_array() || value->empty()) return std::nullopt;

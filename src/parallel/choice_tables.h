@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "collectives/algorithm.h"
+#include "parallel/tp_mode.h"
 #include "parallel/tuned_split.h"
 #include "step/step_choices.h"
 
@@ -42,6 +43,27 @@ struct FusedSample {
 // Each measured size decides for itself and for smaller ones down to the next, the largest for all above. Fused is chosen
 // where it is faster by one per cent at least, since less is noise. `samples` by size, at least one.
 FusedTable choose_fused(const std::vector<FusedSample>& samples);
+
+// What was measured for a model on so many ranks of this machine; nothing: not tuned.
+struct TunedModes {
+  std::optional<SplitOptions> split;
+  std::optional<FusedTable> fused;
+};
+
+// How ranks add, and by what rank 0 chooses for each step.
+struct ModeChoice {
+  TpMode mode = TpMode::standard;
+  SplitOptions split = {};  // of TpMode::weave
+  FusedTable fused;
+};
+
+// What `--tp-mode auto` stands for: the mode that has all that was measured to be faster for some size of a step. Its
+// smaller steps stay whole, and its sums are fused only where that was faster. So no size is slower than by default.
+ModeChoice choose_mode(const TunedModes& tuned);
+
+// By which sums TpMode::weave adds: as tuned; otherwise always by the fused operator on the CPU, and never on GPUs, where it
+// was measured to be slower for long prompts.
+FusedTable weave_sums(const std::optional<FusedTable>& tuned, DeviceKind device);
 
 // What `heddle tune sums` has left in the machine's store for a model on so many ranks. Nothing: not tuned, or no table.
 std::optional<FusedTable> tuned_fused(const TunedStore& store, const SplitKey& key);

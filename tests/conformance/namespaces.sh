@@ -56,16 +56,29 @@ END
   export OMPI_MCA_plm_rsh_agent=$folder/agent OMPI_MCA_orte_tmpdir_base=$folder OMPI_MCA_orte_keep_fqdn_hostnames=1
 }
 
-# Nothing is dropped, as on the networks of GPUs: a queue holds what all windows together can send, and windows are small,
-# so a word does not wait long behind it. With short queues TCP between four machines fills 0.6 of such a link.
+# share_link NAMESPACE LINK MBIT MATCH: packets leave by the link at that rate, those of each machine in turns. MATCH is
+# src or dst, where a packet's other machine stands.
+share_link() {
+  local i class
+  ip netns exec "$1" tc qdisc add dev "$2" root handle 1: htb default 10
+  ip netns exec "$1" tc class add dev "$2" parent 1: classid 1:1 htb rate "${3}mbit" quantum 1514
+  for ((i = 0; i <= machines; ++i)); do # 0: what is no packet of IP
+    class=1:$((10 + i))
+    ip netns exec "$1" tc class add dev "$2" parent 1:1 classid "$class" htb rate "$(($3 * 1000 / (machines + 1)))kbit" ceil "${3}mbit" quantum 1514
+    ip netns exec "$1" tc qdisc add dev "$2" parent "$class" pfifo limit 1000
+    ((i == 0)) || ip netns exec "$1" tc filter add dev "$2" parent 1: protocol ip u32 match ip "$4" "$prefix.$i/32" flowid "$class"
+  done
+}
+
+# As on the networks of GPUs nothing is dropped, and connections take turns: a queue holds what a window can send, and a
+# word does not wait behind another connection's bytes. With one short queue TCP between four machines fills 0.6 of such
+# a link.
 shape_links() {
-  local i each burst=$(($1 * 1250)) # bytes of 10 ms
-  ((burst > 16384)) || burst=16384
+  local i each
   for ((i = 1; i <= machines; ++i)); do
     for each in rmem wmem; do ip netns exec "heddle-$$-$i" sysctl -qw "net.ipv4.tcp_$each=4096 65536 65536"; done
-    for each in "heddle-$$-$i" "heddle-switch-$$"; do
-      ip netns exec "$each" tc qdisc add dev "h$$-$i" root tbf rate "${1}mbit" burst "$burst" limit 8mb
-    done
+    share_link "heddle-$$-$i" "h$$-$i" "$1" dst
+    share_link "heddle-switch-$$" "h$$-$i" "$1" src
   done
 }
 

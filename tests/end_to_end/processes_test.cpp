@@ -4,8 +4,10 @@
 
 #include <chrono>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <sstream>
 
+#include "base/file.h"
 #include "end_to_end/program.h"
 #include "temporary_folder.h"
 
@@ -91,6 +93,26 @@ TEST(Processes, ScoresAreThoseOfOneRank) {
   EXPECT_NEAR(nlohmann::json::parse(parts.out)["perplexity"].get<double>(), alone["perplexity"].get<double>(), 1e-3);
 }
 
+// Rank 1 finds no store, and would have another mode, of other memory.
+TEST(Processes, WhatWasTunedForRank0HoldsForAllRanks) {
+  const TemporaryFolder folder;
+  ::setenv("HEDDLE_CACHE_DIR", folder.path().c_str(), 1);
+  const ProgramResult tuned = run_heddle({"tune", "token-weave", "--model", demo_model().string(), "--tp", "2",
+                                          "--device", "cpu", "--tokens", "32", "--repeats", "1"});
+  ASSERT_EQ(tuned.status, 0) << tuned.err;
+  const auto store = folder.path() / "tuned.json";
+  write_file(store,
+             std::regex_replace(read_file(store, 1 << 20), std::regex("(\"token_weave[^\"]*\": *)[0-9.]+"), "$0116"));
+  const std::string generate = "generate " + demo_model().string() + " --prompt '" + std::string(40, '7') +
+                               "' --temperature 0 -n 1 --max-tokens 8 --device cpu --verbose";
+  const ProgramResult result = launch(
+      2, {"sh", "-c",
+          "[ $OMPI_COMM_WORLD_RANK = 0 ] || export HEDDLE_CACHE_DIR=/nowhere; exec " HEDDLE_PROGRAM " " + generate});
+  ::unsetenv("HEDDLE_CACHE_DIR");
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(result.err, AllOf(HasSubstr("--tp-mode weave"), HasSubstr("steps of 16 tokens or more")));
+}
+
 TEST(Processes, RanksThatDifferAreRefusedWithTheRankAndItsValue) {
   struct Case {
     std::string of_rank_1;
@@ -110,6 +132,16 @@ TEST(Processes, RanksThatDifferAreRefusedWithTheRankAndItsValue) {
     EXPECT_EQ(result.status, 2) << result.err;
     EXPECT_EQ(result.out, "");
     EXPECT_THAT(result.err, AllOf(HasSubstr("heddle: error: "), HasSubstr(c.message)));
+  }
+}
+
+// As between machines, where ranks have messages alone.
+TEST(Processes, AModeThatTheFabricCannotCarryIsRefusedByItsName) {
+  const OnFabric messages("mpi", "window");
+  for (const std::string mode : {"symmetric", "fused", "weave", "sequence"}) {
+    const ProgramResult result = launch(2, {"sh", "-c", "exec " HEDDLE_PROGRAM " " + one_sum() + " --tp-mode " + mode});
+    EXPECT_EQ(result.status, 2) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("--tp-mode " + mode + ": ranks need to reach each other's memory"));
   }
 }
 

@@ -59,7 +59,8 @@ std::vector<double> samples_of(StepRunner& runner, SplitKind kind, int repeats) 
 
 }  // namespace
 
-std::vector<SplitSample> measure_splits(const ModelOptions& model, const std::vector<int>& tokens, int repeats) {
+std::vector<SplitSample> measure_splits(const ModelOptions& model, const std::vector<int>& tokens, int repeats,
+                                        const FusedTable& sums) {
   const std::vector<StepCase> cases = prompts_of(tokens);
   const std::unique_ptr<StepRunner> runner = runner_of(model, TpMode::weave, cases);
   std::vector<SplitSample> samples;
@@ -67,9 +68,16 @@ std::vector<SplitSample> measure_splits(const ModelOptions& model, const std::ve
     runner->prepare(one);
     // By turns, so that a machine that becomes slower does not decide.
     std::vector<double> whole, split;
+    const auto sample = [&](SplitKind kind) {
+      runner->split({.kind = kind, .min_tokens = 1});
+      const int prefix = runner->prefix_tokens();
+      const int summed = std::max(prefix, one.num_tokens - prefix);  // together
+      runner->fuse_sums(choices_for({.fused = sums}, summed, 0).fused_sums);
+      return samples_of(*runner, kind, 1).front();
+    };
     for (int i = 0; i < repeats; ++i) {
-      for (const double seconds : samples_of(*runner, SplitKind::none, 1)) whole.push_back(seconds);
-      for (const double seconds : samples_of(*runner, SplitKind::smart, 1)) split.push_back(seconds);
+      whole.push_back(sample(SplitKind::none));
+      split.push_back(sample(SplitKind::smart));
     }
     const bool is_cut = runner->prefix_tokens() > 0;
     samples.push_back({.tokens = one.num_tokens,
