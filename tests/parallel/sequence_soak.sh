@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# sequence_soak.sh CASES [LAYERS]: so many layers of each strategy of sequence parallelism, 10 000 together by default, on two
+# sequence_soak.sh CASES [LAYERS]: so many layers of each strategy of sequence parallelism, 1700 by default, on two
 # machines of two ranks that are threads, while transfers and messages are late at random. CASES is heddle_sequence_cases.
 # Each layer must repeat the bits of the first, which is held to float64. Takes some minutes.
 set -euo pipefail

@@ -131,7 +131,8 @@ class ModelBench {
       peer_.emplace(options.peer);
     }
     device_ = std::make_unique<BenchDevice>(model->device(), threads_);
-    runner_ = std::make_unique<StepRunner>(std::move(ranks), cases_, threads_, options.page_size);
+    runner_ = std::make_unique<StepRunner>(std::move(ranks), cases_, threads_, options.page_size, engine.split,
+                                           engine.tables);
     if (!on_gpu || options.model.ranks > 1) return;  // operators are measured whole
     outline_ = outline_model(
         *source_, {.device = device_->device(), .dtype = options.model.dtype, .compute = options.model.compute});

@@ -58,10 +58,9 @@ struct StepLogits {
 class StepRunner {
  public:
   // Runs on the model's device and ranks, with memory for the largest of the cases. `page_size` 0: the engine's. `split`:
-  // which steps are computed in two parts. Throws
-  // Failure when memory is short.
+  // which steps are computed in two parts; `tables`: how sums are computed. Throws Failure when memory is short.
   StepRunner(RankModels ranks, const std::vector<StepCase>& cases, int threads, int page_size = 0,
-             const SplitOptions& split = {});
+             const SplitOptions& split = {}, ChoiceTables tables = {});
 
   Device device() const { return ranks_.first().device(); }
   int page_size() const { return page_size_; }

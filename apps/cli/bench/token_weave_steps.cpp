@@ -45,7 +45,7 @@ std::unique_ptr<StepRunner> runner_of(const ModelOptions& model, TpMode mode, co
   for (const StepCase& one : cases) engine.max_tokens_per_step = std::max(engine.max_tokens_per_step, one.num_tokens);
   RankModels ranks = load(*open_model(options.model), options, engine);
   return std::make_unique<StepRunner>(std::move(ranks), cases, engine.threads, 0,
-                                      SplitOptions{.kind = SplitKind::smart, .min_tokens = 1});
+                                      SplitOptions{.kind = SplitKind::smart, .min_tokens = 1}, engine.tables);
 }
 
 std::vector<double> samples_of(StepRunner& runner, SplitKind kind, int repeats) {
