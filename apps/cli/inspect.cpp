@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/checked.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -42,6 +43,7 @@ struct InspectOptions {
   std::string folder;
   bool json = false;
   int ranks = 1;
+  int context_ranks = 1;
 };
 
 struct TokenizerFile {
@@ -59,7 +61,7 @@ struct MemoryNeed {
 // What one rank of several holds.
 struct RankNeed {
   std::size_t weights = 0;
-  std::size_t cache_per_token = 0;  // keys and values
+  std::size_t cache_per_token = 0;  // keys and values; where ranks divide them by position, on average
 };
 
 struct FolderReport {
@@ -74,7 +76,7 @@ struct FolderReport {
   std::vector<std::int32_t> eos_ids;   // that end a text
   GenerationDefaults defaults;
   std::vector<MemoryNeed> memory;
-  std::vector<RankNeed> ranks;  // of --tp
+  std::vector<RankNeed> ranks;  // of --tp and --cp
   std::vector<std::string> files;
   std::vector<std::string> warnings;
   std::vector<std::string> unsupported;
@@ -157,16 +159,19 @@ std::vector<MemoryNeed> memory_needs(const ModelSource& source) {
 }
 
 // Throws InputError for more ranks than the model has pieces.
-std::vector<RankNeed> rank_needs(const ModelSource& source, int ranks) {
+std::vector<RankNeed> rank_needs(const ModelSource& source, const InspectOptions& options) {
+  const int ranks = options.ranks * options.context_ranks;
+  const auto divided = static_cast<std::size_t>(options.context_ranks);
   std::vector<RankNeed> needs;
-  for (const RankPart& part : outline_ranks(source, {}, ranks))
+  for (const RankPart& part : outline_ranks(source, {.context_ranks = options.context_ranks}, ranks))
     needs.push_back({.weights = part.model->shape().weight_bytes,
-                     .cache_per_token = part.model->shape().kv_pages(1, 1).bytes_per_token()});
+                     .cache_per_token =
+                         ceil_div(part.model->shape().kv_pages(options.context_ranks, 1).bytes_per_token(), divided)});
   return needs;
 }
 
 // Everything except the files and the tokenizer.
-FolderReport examine_source(const ModelSource& source, const std::string& name, int ranks) {
+FolderReport examine_source(const ModelSource& source, const std::string& name, const InspectOptions& options) {
   const JsonField config = source.config();
   FolderReport report{.folder = name,
                       .architecture = architecture_of(config),
@@ -184,7 +189,8 @@ FolderReport examine_source(const ModelSource& source, const std::string& name, 
   report.eos_ids = report.defaults.eos_ids.empty() ? report.sizes.eos_ids : report.defaults.eos_ids;
   report.warnings = source.warnings();
   report.memory = memory_needs(source);
-  if (ranks > 1 && report.unsupported.empty()) report.ranks = rank_needs(source, ranks);
+  const bool spread = options.ranks * options.context_ranks > 1;
+  if (spread && report.unsupported.empty()) report.ranks = rank_needs(source, options);
   return report;
 }
 
@@ -201,9 +207,9 @@ void add_templates(FolderReport& report, const Load& load) {
   }
 }
 
-FolderReport examine_folder(const std::filesystem::path& folder, int ranks) {
+FolderReport examine_folder(const std::filesystem::path& folder, const InspectOptions& options) {
   const Checkpoint checkpoint(folder);
-  FolderReport report = examine_source(checkpoint, folder.string(), ranks);
+  FolderReport report = examine_source(checkpoint, folder.string(), options);
   report.files = checkpoint.weight_files();
   report.tokenizer = read_tokenizer(folder / kTokenizer);
   std::error_code error;
@@ -215,10 +221,12 @@ FolderReport examine_folder(const std::filesystem::path& folder, int ranks) {
   return report;
 }
 
-FolderReport examine(const std::string& model, int ranks) {
+FolderReport examine(const InspectOptions& options) {
+  const std::string& model = options.folder;
+  require_ranks(options.ranks, options.context_ranks);
   const auto synthetic = parse_synthetic_name(model);
-  if (!synthetic) return examine_folder(model_folder(model), ranks);
-  FolderReport report = examine_source(SyntheticModel(*synthetic), model, ranks);
+  if (!synthetic) return examine_folder(model_folder(model), options);
+  FolderReport report = examine_source(SyntheticModel(*synthetic), model, options);
   const nlohmann::json tokenizer = parse_json(synthetic_tokenizer(*synthetic->shape).tokenizer_json, model);
   report.tokenizer = describe_tokenizer(JsonField(tokenizer, model));
   add_templates(report, [&] { return load_model_chat_template(model); });
@@ -384,7 +392,7 @@ std::string json_text(const ordered_json& object) {
 // A folder that is no model at all has a report of why, for programs that read the JSON.
 FolderReport examine_or_say_why(const InspectOptions& options) {
   try {
-    return examine(options.folder, options.ranks);
+    return examine(options);
   } catch (const InputError& error) {
     if (options.json)
       write_stdout(json_text({{"folder", options.folder}, {"unsupported", ordered_json::array({error.what()})}}));
@@ -413,6 +421,7 @@ void add_inspect(CLI::App& app) {
   command->footer(
       "Exit status: 2 if anything that the model needs is unsupported; the report is printed all the same.");
   add_ranks_option(*command, options->ranks);
+  add_context_ranks_option(*command, options->context_ranks);
   command->add_flag("--json", options->json, "Print one JSON object");
   command->callback([options] { run(*options); });
 }

@@ -111,14 +111,18 @@ TpMode tp_mode_of(const ModelOptions& options) {
   return options.tp_mode == TpMode::automatic ? TpMode::standard : options.tp_mode;
 }
 
+// What outlines of the ranks are made from.
+LoadOptions outline_options(const ModelOptions& options) {
+  return {.dtype = options.dtype, .tp_mode = tp_mode_of(options), .context_ranks = options.context_ranks};
+}
+
 // Fails now, before the system's out-of-memory killer would, minutes later.
 void check_memory(const ModelSource& source, const ModelOptions& options, std::int64_t available) {
   if (available <= 0) return;
   const bool synthetic = parse_synthetic_name(options.model).has_value();
   std::uint64_t needed = bytes_to_make(source, synthetic, options.dtype);
-  if (synthetic && options.ranks > 1)
-    needed =
-        weight_bytes(outline_ranks(source, {.dtype = options.dtype, .tp_mode = tp_mode_of(options)}, options.ranks));
+  if (synthetic && options.num_ranks() > 1)
+    needed = weight_bytes(outline_ranks(source, outline_options(options), options.num_ranks()));
   if (needed <= static_cast<std::uint64_t>(available)) return;
   throw_error<Failure>("{}: needs {} of memory{}, {} available; use {}", options.model, size_text(needed),
                        synthetic ? "" : " to convert its weights", size_text(static_cast<std::uint64_t>(available)),
@@ -142,14 +146,19 @@ void set_limits(const ModelSource& source, const ModelOptions& options, EngineOp
     log_warning("--context {}: the model's context is {}, and texts end there", *options.context, *context);
   if (!options.kv_bytes) return;
   try {
-    executor_limits(outline_ranks(source, {.dtype = options.dtype, .tp_mode = tp_mode_of(options)}, options.ranks),
-                    engine, 0);
+    executor_limits(outline_ranks(source, outline_options(options), options.num_ranks()), engine, 0);
   } catch (const Failure& failure) {
     throw_error<InputError>("--kv-memory: {}", failure.what());
   }
 }
 
 RankDevices choose_for_ranks(const ModelOptions& options) {
+  if (options.context_ranks > 1) {
+    if (options.device && options.device->kind != DeviceKind::cpu)
+      throw_error<InputError>("--cp {} with --device {}: --cp runs on CPU ranks; use --device cpu",
+                              options.context_ranks, options.devices);
+    return {std::vector<Device>(static_cast<std::size_t>(options.num_ranks())), "--cp runs on CPU ranks"};
+  }
   const bool cpu_asked = options.device && options.device->kind == DeviceKind::cpu;
   if (!cpu_asked) prepare_shared_gpus(devices_named(options.devices));
   const GpuDiscovery gpus = cpu_asked ? GpuDiscovery{} : discover_gpus();
@@ -164,6 +173,10 @@ RankDevices choose_for_ranks(const ModelOptions& options) {
 
 // Of the ranks of a run that `heddle launch` has started.
 ModelOptions options_of_run(ModelOptions options, int ranks) {
+  if (options.context_ranks != 1)
+    throw_error<InputError>(
+        "--cp {} in a run of {} ranks: --cp runs on threads of one process; leave out heddle launch",
+        options.context_ranks, ranks);
   if (options.ranks != 1 && options.ranks != ranks)
     throw_error<InputError>("--tp {} in a run of {} ranks: each is a process; leave out --tp", options.ranks, ranks);
   if (options.device && options.device->kind != DeviceKind::cpu)
@@ -278,8 +291,23 @@ void add_ranks_option(CLI::App& command, int& ranks) {
                          {.min = 1, .max = kMaxRanks});
 }
 
+void add_context_ranks_option(CLI::App& command, int& context_ranks) {
+  add_number_option<int>(command, "--cp", context_ranks,
+                         "Ranks that divide the keys and values of each text by position, on the CPU (context "
+                         "parallelism): a text may then be longer than one rank's cache; with --tp N as many for each "
+                         "part of the weights; default 1",
+                         {.min = 1, .max = kMaxRanks});
+}
+
+void require_ranks(int ranks, int context_ranks) {
+  if (ranks * context_ranks > kMaxRanks)
+    throw_error<InputError>("--tp {} with --cp {}: {} ranks, and a model has at most {}", ranks, context_ranks,
+                            ranks * context_ranks, kMaxRanks);
+}
+
 void add_tensor_parallel_options(CLI::App& command, ModelOptions& options) {
   add_ranks_option(command, options.ranks);
+  add_context_ranks_option(command, options.context_ranks);
   command
       .add_option_function<std::string>(
           "--tp-mode", [&options](const std::string& name) { options.tp_mode = *tp_mode_named(name); },
@@ -324,7 +352,7 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
 }
 
 std::unique_ptr<Model> load(const ModelSource& source, const ModelOptions& options) {
-  require(options.ranks == 1, "a model on {} ranks has no whole", options.ranks);
+  require(options.num_ranks() == 1, "a model on {} ranks has no whole", options.num_ranks());
   require_no_run("bench load");  // which alone loads a whole
   EngineOptions engine;
   return std::move(load(source, options, engine).front().model);
@@ -334,7 +362,9 @@ RankModels load(const ModelSource& source, const ModelOptions& given, EngineOpti
   const int launched = num_launched_ranks();
   const ModelOptions options = launched > 1 ? options_of_run(given, launched) : given;
   const CpuInfo cpu = discover_cpu();
-  LoadOptions loading{.dtype = options.dtype, .compute = options.compute, .tp_mode = tp_mode_of(options)};
+  require_ranks(options.ranks, options.context_ranks);
+  LoadOptions loading = outline_options(options);
+  loading.compute = options.compute;
   const bool follows = launched > 1 && read_launch().rank != 0;
   if (!follows) {
     for (const std::string& warning : source.warnings()) log_warning("{}", warning);
@@ -346,7 +376,7 @@ RankModels load(const ModelSource& source, const ModelOptions& given, EngineOpti
   set_limits(source, options, engine);
   std::vector<Device> devices;
   std::string reason;
-  if (options.ranks > 1) {
+  if (options.num_ranks() > 1) {
     RankDevices choice = choose_for_ranks(options);
     devices = std::move(choice.devices);
     reason = std::move(choice.reason);
@@ -363,14 +393,15 @@ RankModels load(const ModelSource& source, const ModelOptions& given, EngineOpti
   }
   if (options.threads > cpu.usable_threads)
     log_warning("--threads {}: {} can run at a time here, and more are slower", options.threads, cpu.usable_threads);
-  if (devices.front().kind == DeviceKind::cpu && launched == 1 && options.ranks > std::max(1, cpu.usable_threads))
-    log_warning("--tp {}: {} threads can run at a time here, and ranks that wait for each other's turns are slower",
-                options.ranks, cpu.usable_threads);
+  if (devices.front().kind == DeviceKind::cpu && launched == 1 && options.num_ranks() > std::max(1, cpu.usable_threads))
+    log_warning("{} ranks: {} threads can run at a time here, and ranks that wait for each other's turns are slower",
+                options.num_ranks(), cpu.usable_threads);
   if (options.ranks > 1) {
     const SplitKey key = split_key_of(source, options.ranks, devices.front());
     // Of processes rank 0 alone asks, since others could have other answers. The mode and the sizes of steps that it finds
     // hold for all (RankWorld::mode, StepPlan). What was tuned needs the others' memory, so machines have the default.
-    if (options.tp_mode == TpMode::automatic && !follows && (launched == 1 || run_shares_memory())) {
+    if (options.tp_mode == TpMode::automatic && options.context_ranks == 1 && !follows &&
+        (launched == 1 || run_shares_memory())) {
       ModeChoice choice = choose_mode(tuned_modes_here(key));
       loading.tp_mode = choice.mode;
       engine.split = choice.split;
@@ -426,7 +457,7 @@ void fail_by_damaged_weights(const std::string& model, const std::string& error)
 Device device_of(const ModelSource& source, const ModelOptions& options) {
   ModelOptions silent = options;
   silent.verbose = false;
-  if (silent.ranks > 1) return choose_for_ranks(silent).devices.front();
+  if (silent.num_ranks() > 1) return choose_for_ranks(silent).devices.front();
   return choose(source, silent, {}, {.dtype = options.dtype, .compute = options.compute}).device;
 }
 

@@ -26,8 +26,9 @@ struct ModelOptions {
   std::string devices;           // as they are named: one, or with `ranks` one for each rank; empty: none is
   std::optional<DType> dtype;
   Compute compute = Compute::automatic;
-  int threads = 0;  // 0: all threads that this process may use
-  int ranks = 1;    // that share the model: tensor parallelism
+  int threads = 0;        // 0: all threads that this process may use
+  int ranks = 1;          // that divide the weights: tensor parallelism
+  int context_ranks = 1;  // that divide the keys and values, for each part of the weights: context parallelism
   TpMode tp_mode = TpMode::automatic;
   std::optional<int> split_tokens;  // TpMode::weave: tokens of the smallest step in two parts; nothing: as tuned
   bool verbose = false;             // report on standard error where the model runs, why, and the memory it needs
@@ -37,6 +38,8 @@ struct ModelOptions {
   std::optional<std::int64_t> context;   // tokens of a sequence
   std::optional<std::int64_t> kv_bytes;  // of the key-value cache
   std::optional<int> max_sequences;      // that run at once
+
+  int num_ranks() const { return ranks * context_ranks; }
 };
 
 // Only --device.
@@ -51,7 +54,13 @@ void add_model_options(CLI::App& command, ModelOptions& options);
 // --tp.
 void add_ranks_option(CLI::App& command, int& ranks);
 
-// --tp and --tp-mode.
+// --cp.
+void add_context_ranks_option(CLI::App& command, int& context_ranks);
+
+// Throws InputError for more ranks than a model may have.
+void require_ranks(int ranks, int context_ranks);
+
+// --tp, --tp-mode and --cp.
 void add_tensor_parallel_options(CLI::App& command, ModelOptions& options);
 
 // --context and --kv-memory; and --max-sequences for commands that run several.

@@ -90,7 +90,10 @@ ExecutorLimits executor_limits(Model& model, const EngineOptions& options, std::
           "engine: page_size {}, max_tokens_per_step {}, max_sequences {}, kv_bytes {}, max_context {}",
           options.page_size, options.max_tokens_per_step, options.max_sequences, options.kv_bytes.value_or(0),
           options.max_context.value_or(1));
-  const int page_size = options.page_size > 0 ? options.page_size : on_gpu(model) ? 64 : 32;
+  const int page_size = (options.page_size > 0 ? options.page_size
+                         : on_gpu(model)       ? 64
+                                               : 32) *
+                        model.shape().shard.ranks;
   const auto pages_of_context =
       narrow<int>(ceil_div<std::int64_t>(context_of(model.shape(), options.max_context), page_size),
                   "pages of the model's context");
@@ -107,8 +110,9 @@ ExecutorLimits executor_limits(const RankModels& ranks, const EngineOptions& opt
   if (ranks.size() == 1) return executor_limits(first, options, available);
   // Rank 0's share of the cache's bytes.
   EngineOptions of_first = options;
-  const double share =
-      static_cast<double>(first.shape().kv_pages(1, 1).size_bytes()) / static_cast<double>(cache_bytes(ranks, 1, 1));
+  const int one_each = first.shape().shard.ranks;  // tokens
+  const double share = static_cast<double>(first.shape().kv_pages(one_each, 1).size_bytes()) /
+                       static_cast<double>(cache_bytes(ranks, one_each, 1));
   if (options.kv_bytes || !on_gpu(first))
     of_first.kv_bytes =
         static_cast<std::int64_t>(static_cast<double>(options.kv_bytes.value_or(kDefaultCacheBytes)) * share);

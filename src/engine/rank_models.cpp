@@ -6,6 +6,7 @@
 #include <exception>
 #include <mutex>
 #include <numeric>
+#include <utility>
 
 #include "base/error.h"
 #include "base/team.h"
@@ -18,10 +19,34 @@
 namespace heddle {
 namespace {
 
+// Of so many ranks.
+RankGrid grid_of(const LoadOptions& options, int ranks) {
+  const int context_ranks = options.context_ranks;
+  require(context_ranks >= 1 && ranks % context_ranks == 0, "{} ranks, of which {} divide keys and values", ranks,
+          context_ranks);
+  return {.tensor_ranks = ranks / context_ranks, .context_ranks = context_ranks};
+}
+
+// Without what ranks reach each other by.
+ModelRank place_in(const RankGrid& grid, int rank) {
+  return {.rank = grid.tensor_rank(rank),
+          .ranks = grid.tensor_ranks,
+          .shard = grid.shard(rank),
+          .context_team = grid.context_team(rank)};
+}
+
+ModelRank place_in(RankWorld& world, int rank) {
+  ModelRank place = place_in(world.grid(), rank);
+  place.communicator = &world.communicator(rank);
+  place.all_reduce_norm = world.all_reduce_norm(rank);
+  place.fabric = &world.fabric(rank);
+  return place;
+}
+
 LoadOptions part_of(const LoadOptions& options, Device device, ModelRank place) {
   LoadOptions part = options;
   part.device = device;
-  part.place = place;
+  part.place = std::move(place);
   part.place.mode = options.tp_mode;
   return part;
 }
@@ -29,18 +54,20 @@ LoadOptions part_of(const LoadOptions& options, Device device, ModelRank place) 
 // Bytes that all ranks have read so far, for one listener.
 class SharedProgress {
  public:
-  SharedProgress(const std::function<void(std::size_t)>& listener, int ranks)
-      : listener_(listener), done_(static_cast<std::size_t>(ranks)) {}
+  SharedProgress(const std::function<void(std::size_t)>& listener, const RankGrid& grid)
+      : listener_(listener), grid_(grid), done_(static_cast<std::size_t>(grid.size())) {}
 
   void update(int rank, std::size_t bytes_done) {
     if (!listener_) return;
     const std::lock_guard lock(mutex_);
     done_[static_cast<std::size_t>(rank)] = bytes_done;
-    listener_(std::accumulate(done_.begin(), done_.end(), std::size_t{0}));
+    const auto copies = static_cast<std::size_t>(grid_.context_ranks);  // of each byte
+    listener_(std::accumulate(done_.begin(), done_.end(), std::size_t{0}) / copies);
   }
 
  private:
   const std::function<void(std::size_t)>& listener_;
+  RankGrid grid_;
   std::mutex mutex_;
   std::vector<std::size_t> done_;
 };
@@ -94,21 +121,19 @@ RankModels load_ranks(const ModelSource& source, const LoadOptions& options, std
   std::size_t most = 0;
   for (const RankPart& outline : outlines)
     most = std::max(most, symmetric_step_bytes(*outline.model, {.step = run.steps}));
-  const auto world = std::make_shared<RankWorld>(
-      devices, RankWorldOptions{.mode = options.tp_mode, .step_bytes = most, .deadline = run.deadline});
+  const auto world = std::make_shared<RankWorld>(devices, RankWorldOptions{.mode = options.tp_mode,
+                                                                           .step_bytes = most,
+                                                                           .deadline = run.deadline,
+                                                                           .context_ranks = options.context_ranks});
   RankModels parts(devices.size());
-  SharedProgress progress(options.on_progress, ranks);
+  SharedProgress progress(options.on_progress, world->grid());
   std::atomic<bool> failed{false};
   run_team(ranks, [&](TeamMember& member) {
     const int rank = member.rank();
     RankPart& part = parts[static_cast<std::size_t>(rank)];
     part.world = world;
-    LoadOptions loading = part_of(options, devices[static_cast<std::size_t>(rank)],
-                                  {.rank = rank,
-                                   .ranks = ranks,
-                                   .communicator = &world->communicator(rank),
-                                   .all_reduce_norm = world->all_reduce_norm(rank),
-                                   .alone = &world->alone(rank)});
+    LoadOptions loading = part_of(options, devices[static_cast<std::size_t>(rank)], place_in(*world, rank));
+    loading.place.alone = &world->alone(rank);
     loading.on_progress = [&](std::size_t bytes_done) {
       if (failed) throw Failure("stopped loading: another rank has failed");
       progress.update(rank, bytes_done);
@@ -138,11 +163,7 @@ RankModels load_launched_rank(const ModelSource& source, const LoadOptions& opti
                       facts);
   for (RankPart& part : parts) part.world = world;
   const int rank = world->own_rank();
-  LoadOptions loading = part_of(options, {},
-                                {.rank = rank,
-                                 .ranks = world->size(),
-                                 .communicator = &world->communicator(rank),
-                                 .all_reduce_norm = world->all_reduce_norm(rank)});
+  LoadOptions loading = part_of(options, {}, place_in(*world, rank));
   loading.tp_mode = loading.place.mode = world->mode();
   loading.on_progress = WatchedProgress(options.on_progress, world->line());
   try {
@@ -155,9 +176,10 @@ RankModels load_launched_rank(const ModelSource& source, const LoadOptions& opti
 
 RankModels outline_ranks(const ModelSource& source, const LoadOptions& options, int ranks) {
   RankModels parts(static_cast<std::size_t>(ranks));
+  const RankGrid grid = grid_of(options, ranks);
   for (int rank = 0; rank < ranks; ++rank)
     parts[static_cast<std::size_t>(rank)].model =
-        outline_model(source, part_of(options, options.device, {.rank = rank, .ranks = ranks}));
+        outline_model(source, part_of(options, options.device, place_in(grid, rank)));
   return parts;
 }
 

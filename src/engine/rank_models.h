@@ -1,5 +1,5 @@
-// A model spread over ranks that are threads of this process (parallel/tensor_split.h): each rank's part of the weights,
-// and what the ranks reach each other by.
+// A model spread over ranks that are threads of this process (parallel/tensor_split.h, parallel/context_attention.h): each
+// rank's part of the weights, and what the ranks reach each other by.
 #pragma once
 
 #include <chrono>
@@ -38,7 +38,8 @@ using RankModels = std::vector<RankPart>;  // by rank, at least one
 // A whole model, as its only rank.
 RankModels one_rank(std::unique_ptr<Model> model);
 
-// Loads each rank's part on a thread of its own; options.place is ignored. on_progress is called by one thread at a time
+// Loads each rank's part on a thread of its own; options.place is ignored. Of the ranks options.context_ranks, a divisor of
+// their number, have the same weights and divide the keys and values (RankGrid). on_progress is called by one thread at a time
 // with the bytes of all ranks. Throws as load_model, tensor_split and RankWorld do, before weights are read where it can;
 // what one rank throws names it and ends the others' loading. Before the ranks meet, dry runs of every rank say how much
 // symmetric memory steps take; the fabric is made for the most.

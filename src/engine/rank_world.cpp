@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -22,6 +21,7 @@
 #include "fabric/registry.h"
 #include "fabric/shm/threads.h"
 #include "fused/all_reduce_norm/all_reduce_norm.h"
+#include "parallel/context_attention.h"
 
 namespace heddle {
 namespace {
@@ -44,6 +44,7 @@ FabricOptions fabric_options(std::span<const Device> devices, const RankWorldOpt
   const auto size = static_cast<int>(devices.size());
   std::size_t heap_bytes = Communicator::heap_bytes(size, devices.front(), communicator_options(devices));
   if (uses_all_reduce_norm(options.mode)) heap_bytes += AllReduceNorm::heap_bytes(size, devices.front());
+  if (options.context_ranks > 1) heap_bytes += ContextAttention::kHeapBytesOfAll;
   return {.heap_bytes = heap_bytes + options.step_bytes, .deadline = options.deadline};
 }
 
@@ -92,23 +93,26 @@ std::vector<int> indices_of(std::span<const Device> devices) {
 
 }  // namespace
 
-RankWorld::RankWorld(std::size_t size) : ranks_(size) {}
+RankWorld::RankWorld(const RankGrid& grid) : grid_(grid), ranks_(static_cast<std::size_t>(grid.size())) {}
 
 // If this throws, the destructor runs, because the delegated constructor has ended: ranks that have come so far part
 // together.
 RankWorld::RankWorld(std::span<const Device> devices, const RankWorldOptions& world_options)
-    : RankWorld(devices.size()) {
+    : RankWorld(RankGrid{.tensor_ranks = static_cast<int>(devices.size()) / world_options.context_ranks,
+                         .context_ranks = world_options.context_ranks}) {
   mode_ = world_options.mode;
   const auto same_kind = [&](const Device& device) { return device.kind == devices.front().kind; };
   require(!devices.empty() && std::ranges::all_of(devices, same_kind), "ranks on devices of several kinds");
   require(kHaveCuda || !on_gpus(devices), "ranks on GPUs, in a build without CUDA");
-  Ranks team(devices.size());
-  std::iota(team.begin(), team.end(), 0);
+  require(size() == static_cast<int>(devices.size()), "{} devices for {} ranks", devices.size(), size());
+  if (grid_.context_ranks > 1 && on_gpus(devices))
+    throw_error<InputError>("--cp {}: runs on CPU ranks; give --device cpu", grid_.context_ranks);
   const auto open = [&](auto& world) {
     // They meet to make them, so each has a thread.
     run_team(size(), [&](TeamMember& member) {
       Member& mine = ranks_[static_cast<std::size_t>(member.rank())];
       mine.fabric = world.rank(member.rank());
+      const Ranks team = grid_.tensor_team(member.rank());
       std::optional<ThreadPool> pool;
       if (!on_gpus(devices)) pool.emplace(1);
       Stream stream = pool ? Stream(*pool) : Stream(mine.fabric->device());
@@ -143,14 +147,13 @@ std::unique_ptr<RankWorld> RankWorld::join(const RankWorldOptions& given, const 
   const RankWorldOptions agreed = agree(launch, given, facts);
   FabricOptions options = fabric_options(devices, agreed);
   options.heap_bytes += ControlLine::heap_bytes(launch.world_size);
-  auto world = std::unique_ptr<RankWorld>(new RankWorld(devices.size()));
+  auto world = std::unique_ptr<RankWorld>(new RankWorld({.tensor_ranks = launch.world_size}));
   world->own_rank_ = launch.rank;
   world->mode_ = agreed.mode;
   Member& mine = world->ranks_[static_cast<std::size_t>(launch.rank)];
   mine.fabric = open_on_cpu(launch, options);
   require_tp_mode(agreed.mode, *mine.fabric);
-  Ranks team(devices.size());
-  std::iota(team.begin(), team.end(), 0);
+  const Ranks team = world->grid().tensor_team(launch.rank);
   ThreadPool pool(1);
   Stream stream(pool);
   mine.communicator = std::make_unique<Communicator>(*mine.fabric, team, stream, communicator_options(devices));

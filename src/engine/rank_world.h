@@ -11,6 +11,7 @@
 
 #include "base/device.h"
 #include "engine/rank_facts.h"
+#include "parallel/rank_grid.h"
 #include "parallel/tp_mode.h"
 
 namespace heddle {
@@ -26,11 +27,12 @@ struct RankWorldOptions {
   // (symmetric_step_bytes, step_memory.h).
   std::size_t step_bytes = 0;
   std::chrono::nanoseconds deadline{};  // of each wait for another rank
+  int context_ranks = 1;                // that divide keys and values, for each part of the weights (RankGrid)
 };
 
 class RankWorld {
  public:
-  // Rank i is on devices[i]; all of one kind. Throws what the fabrics throw, and Failure when the system cannot start a
+  // Rank i is on devices[i]; all of one kind; options.context_ranks divides their number. Throws what the fabrics throw, and Failure when the system cannot start a
   // thread; InputError for a mode that cannot run on them (require_tp_mode). For ranks that share a GPU see
   // prepare_shared_gpus.
   RankWorld(std::span<const Device> devices, const RankWorldOptions& options);
@@ -46,6 +48,7 @@ class RankWorld {
 
   int size() const { return static_cast<int>(ranks_.size()); }
   TpMode mode() const { return mode_; }  // of processes rank 0's, which may have resolved TpMode::automatic
+  const RankGrid& grid() const { return grid_; }
 
   // Of processes: the other ranks' functions below must not be called.
   bool of_processes() const { return line_ != nullptr; }
@@ -53,6 +56,7 @@ class RankWorld {
   ControlLine& line() const { return *line_; }  // of_processes()
 
   Fabric& fabric(int rank) const { return *ranks_[static_cast<std::size_t>(rank)].fabric; }
+  // Of the ranks with which this one divides the weights.
   Communicator& communicator(int rank) const { return *ranks_[static_cast<std::size_t>(rank)].communicator; }
 
   // Null in modes that have none.
@@ -71,7 +75,7 @@ class RankWorld {
   void abandon(int rank, std::string_view cause = {});
 
  private:
-  explicit RankWorld(std::size_t size);
+  explicit RankWorld(const RankGrid& grid);
 
   struct Member {
     std::unique_ptr<Fabric> fabric;
@@ -80,6 +84,7 @@ class RankWorld {
     bool alone = false;
   };
 
+  RankGrid grid_;
   std::vector<Member> ranks_;
   TpMode mode_ = TpMode::standard;
   int own_rank_ = 0;  // of_processes()

@@ -17,7 +17,7 @@ namespace heddle {
 
 struct ExecutorLimits {
   StepLimits step;
-  int page_size = 32;  // tokens
+  int page_size = 32;  // tokens; of all ranks, where they divide the keys and values by position
   int num_pages = 1;
   int num_sms = 0;  // of a GPU, that a step may hold at a time, for others run beside it; 0: all
   // Of them, what a step in two parts gives to exchanges between ranks; at most half.

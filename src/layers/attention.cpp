@@ -18,14 +18,16 @@ void norm_heads(Tensor heads, const Norm& norm, int num_heads, const Lane& lane)
   rmsnorm({.x = heads, .weight = norm.weight, .y = heads, .eps = norm.eps, .num_heads = num_heads}, lane);
 }
 
-PagedKv layer_pages(const KvPages& kv, int layer) {
+PagedKv layer_pages(const LayerStep& step, int layer) {
+  const KvPages& kv = step.kv;
   const KvPlane& keys = kv.layout.plane(0);
   return {.keys = kv.at(0, layer),
           .values = kv.at(1, layer),
           .num_kv_heads = keys.num_heads,
           .page_size = kv.page_size,
           .head_dim = keys.width,
-          .dtype = keys.dtype};
+          .dtype = keys.dtype,
+          .shard = step.strategy.attention().shard()};
 }
 
 std::vector<int> each_once(std::vector<int> values) {
@@ -65,7 +67,7 @@ void* Attention::plan_of(int window, const Memory& memory, const LayerStep& step
 
 void Attention::plan(const Memory& memory, const LayerStep& step) const {
   for (const int window : windows_)
-    plan_attention({.kv = layer_pages(step.kv, 0),
+    plan_attention({.kv = layer_pages(step, 0),
                     .sequences = sequences_of(step.tensors),
                     .num_tokens = step.tensors.num_tokens,
                     .num_heads = shape_.num_heads,
@@ -81,7 +83,7 @@ void Attention::block(int layer, const AttentionWeights& weights, const Memory& 
   const std::int64_t num_tokens = step.tensors.num_tokens;
   const std::int64_t heads = std::int64_t{shape_.num_heads} * shape_.head_dim;
   const std::int64_t kv_heads = std::int64_t{shape_.num_kv_heads} * shape_.head_dim;
-  const PagedKv pages = layer_pages(step.kv, layer);
+  const PagedKv pages = layer_pages(step, layer);
   const PagedSequences sequences = sequences_of(step.tensors);
   LayerScratch scratch(step);
 
@@ -108,17 +110,17 @@ void Attention::block(int layer, const AttentionWeights& weights, const Memory& 
   const int window = shape_.windows[static_cast<std::size_t>(layer)];
   {
     const Span attending(step.lane.stream, "attend", layer);
-    attention({.q = q,
-               .y = attended,
-               .kv = pages,
-               .sequences = sequences,
-               .num_heads = shape_.num_heads,
-               .scale = 1 / std::sqrt(static_cast<float>(shape_.head_dim)),
-               .window = window,
-               .older_keys = step.older_keys(),
-               .scratch = memory.scratch,
-               .plan = plan_of(window, memory, step)},
-              step.lane);
+    step.strategy.attention().attend({.q = q,
+                                      .y = attended,
+                                      .kv = pages,
+                                      .sequences = sequences,
+                                      .num_heads = shape_.num_heads,
+                                      .scale = 1 / std::sqrt(static_cast<float>(shape_.head_dim)),
+                                      .window = window,
+                                      .older_keys = step.older_keys(),
+                                      .scratch = memory.scratch,
+                                      .plan = plan_of(window, memory, step)},
+                                     step.lane);
   }
   step.strategy.linear(attended, weights.output, LinearRole::attention_output, step.delta, step.lane);
 }

@@ -12,14 +12,16 @@ namespace heddle {
 namespace {
 
 // Of one head, whose keys and values are the same rows.
-PagedKv latent_pages(const KvPages& kv, int layer) {
+PagedKv latent_pages(const LayerStep& step, int layer) {
+  const KvPages& kv = step.kv;
   const KvPlane& latents = kv.layout.plane(0);
   return {.keys = kv.at(0, layer),
           .values = kv.at(0, layer),
           .num_kv_heads = latents.num_heads,
           .page_size = kv.page_size,
           .head_dim = latents.width,
-          .dtype = latents.dtype};
+          .dtype = latents.dtype,
+          .shard = step.strategy.attention().shard()};
 }
 
 std::size_t plan_bytes_of(const StepLimits& limits, int num_heads, Device device) {
@@ -68,7 +70,7 @@ void LatentAttention::block(int layer, const LatentWeights& weights, const Memor
   const Span span(step.lane.stream, "attention", layer);
   const std::int64_t num_tokens = step.tensors.num_tokens;
   const int heads = shape_.num_heads, cached = shape_.cached_dim();
-  const PagedKv pages = latent_pages(step.kv, layer);
+  const PagedKv pages = latent_pages(step, layer);
   const PagedSequences sequences = sequences_of(step.tensors);
   LayerScratch scratch(step);
 
@@ -118,17 +120,17 @@ void LatentAttention::block(int layer, const LatentWeights& weights, const Memor
   const Tensor attended = scratch.take(num_tokens, std::int64_t{heads} * cached, step.dtypes.activations);
   {
     const Span attending(step.lane.stream, "attend", layer);
-    attention({.q = query,
-               .y = attended,
-               .kv = pages,
-               .sequences = sequences,
-               .num_heads = heads,
-               .scale = shape_.score_scale,
-               .value_dim = shape_.latent_dim,
-               .older_keys = step.older_keys(),
-               .scratch = memory.scratch,
-               .plan = plan},
-              step.lane);
+    step.strategy.attention().attend({.q = query,
+                                      .y = attended,
+                                      .kv = pages,
+                                      .sequences = sequences,
+                                      .num_heads = heads,
+                                      .scale = shape_.score_scale,
+                                      .value_dim = shape_.latent_dim,
+                                      .older_keys = step.older_keys(),
+                                      .scratch = memory.scratch,
+                                      .plan = plan},
+                                     step.lane);
   }
   const Tensor values = scratch.take(num_tokens, std::int64_t{heads} * shape_.value_dim, step.dtypes.intermediates);
   {

@@ -201,6 +201,7 @@ Deepseek::Deepseek(const DeepseekConfig& config, Weights weights, std::unique_pt
       dtypes_(layer_dtypes(common_dtype(deepseek_matrices(weights_)), weights_.storage.device, compute)),
       shape_({.num_layers = config.num_layers,
               .kv = one_latent(config.latent_dim, config.rope_dim, weights_.layers.front().attention.down.dtype),
+              .shard = strategy_->attention().shard(),
               .vocab_size = config.vocab_size,
               .max_context = config.max_position,
               .eos_ids = config.eos_ids,

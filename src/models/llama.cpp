@@ -49,6 +49,7 @@ Llama::Llama(const LlamaConfig& config, Weights weights, std::unique_ptr<Strateg
       shape_({.num_layers = config.num_layers,
               .kv = keys_and_values(weights_.split.num_kv_heads(), config.head_dim,
                                     weights_.layers.front().attention.qkv.dtype),
+              .shard = strategy_->attention().shard(),
               .vocab_size = config.vocab_size,
               .max_context = config.max_position,
               .eos_ids = config.eos_ids,

@@ -102,6 +102,7 @@ Mixtral::Mixtral(const MixtralConfig& config, Weights weights, std::unique_ptr<S
       shape_({.num_layers = config.llama.num_layers,
               .kv = keys_and_values(weights_.split.num_kv_heads(), config.llama.head_dim,
                                     weights_.layers.front().attention.qkv.dtype),
+              .shard = strategy_->attention().shard(),
               .vocab_size = config.llama.vocab_size,
               .max_context = config.llama.max_position,
               .eos_ids = config.llama.eos_ids,

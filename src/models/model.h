@@ -10,6 +10,7 @@
 #include "base/device.h"
 #include "base/dtype.h"
 #include "base/tensor.h"
+#include "kernels/attention/paged_kv.h"
 #include "layers/compute.h"
 #include "parallel/execution.h"
 #include "parallel/registry.h"
@@ -25,12 +26,14 @@ struct LoadOptions {
   Compute compute = Compute::automatic;                     // of matmuls with weights
   std::function<void(std::size_t bytes_done)> on_progress;  // of source.total_bytes(); may be empty
   TpMode tp_mode = TpMode::standard;                        // of several ranks; not automatic
+  int context_ranks = 1;                                    // of several ranks: how many divide the keys and values
   ModelRank place;                                          // which part of the model, of how many
 };
 
 struct ModelShape {
   int num_layers = 0;
-  KvLayout kv;  // the planes of its cache; of this rank, like bytes below
+  KvLayout kv;    // the planes of its cache; of this rank, like bytes below
+  KvShard shard;  // which positions of a sequence are in it
   std::int64_t vocab_size = 0;
   std::int64_t max_context = 0;       // positions the model was made for
   std::vector<std::int32_t> eos_ids;  // from config.json; may be empty
@@ -41,9 +44,9 @@ struct ModelShape {
   std::size_t weight_bytes = 0;           // all weights in memory
   std::size_t delta_bytes_per_token = 0;  // of what a block adds to the hidden state: what ranks sum
 
-  // Its cache, without memory.
+  // Its cache, without memory. `page_size`: tokens of a page, a multiple of shard.ranks, of which each rank has as many.
   KvPages kv_pages(int page_size, int num_pages) const {
-    return {.num_layers = num_layers, .num_pages = num_pages, .page_size = page_size, .layout = kv};
+    return {.num_layers = num_layers, .num_pages = num_pages, .page_size = page_size / shard.ranks, .layout = kv};
   }
 };
 

@@ -3,13 +3,16 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <utility>
 
 #include "base/function_ref.h"
 #include "base/lane.h"
 #include "base/tensor.h"
 #include "base/weight.h"
 #include "kernels/linear/linear.h"
+#include "parallel/attention_strategy.h"
 #include "parallel/execution.h"
 #include "step/arena.h"
 #include "step/step_choices.h"
@@ -89,6 +92,13 @@ class Strategy {
   // y = x W^T of the whole vocabulary, on every rank. `weight`: this rank's rows. y [num_rows, vocab_size], float32,
   // rows without gaps.
   virtual void logits(Tensor x, const Weight& weight, Tensor y, const Lane& lane) = 0;
+
+  // The other axis. Local, unless another was given before the first step.
+  AttentionStrategy& attention() const { return *attention_; }
+  void spread_attention(std::unique_ptr<AttentionStrategy> attention) { attention_ = std::move(attention); }
+
+ private:
+  std::unique_ptr<AttentionStrategy> attention_ = std::make_unique<LocalAttention>();
 };
 
 }  // namespace heddle

@@ -63,7 +63,9 @@ TensorSplit tensor_split(const SplitSizes& sizes, int rank, int ranks) {
           .heads = heads.heads,
           .kv_heads = heads.kv_heads,
           .intermediate = slice_of_features(sizes.intermediate, rank, ranks),
-          .vocabulary = even_slice(sizes.vocab_size, rank, ranks)};
+          .vocabulary = even_slice(sizes.vocab_size, rank, ranks),
+          .equal_heads =
+              sizes.num_heads % ranks == 0 && (sizes.num_kv_heads % ranks == 0 || ranks % sizes.num_kv_heads == 0)};
 }
 
 }  // namespace heddle

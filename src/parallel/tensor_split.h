@@ -28,6 +28,7 @@ struct TensorSplit {
   Slice kv_heads;
   Slice intermediate;
   Slice vocabulary;
+  bool equal_heads = true;  // whether every rank has as many heads, and as many KV heads
 
   int num_heads() const { return static_cast<int>(heads.count); }
   int num_kv_heads() const { return static_cast<int>(kv_heads.count); }

@@ -21,9 +21,11 @@ struct DemoCase {
 };
 
 // Greedy answers to all prompts, batched, each cut at its end token.
-std::vector<std::string> answers(const std::vector<DemoCase>& cases, std::int64_t max_tokens, int ranks = 1) {
+std::vector<std::string> answers(const std::vector<DemoCase>& cases, std::int64_t max_tokens, int ranks = 1,
+                                 int context_ranks = 1) {
   const Tokenizer tokenizer = Tokenizer::load(demo_model());
-  Engine engine(load_ranks(Checkpoint(demo_model()), {}, ranks), {.threads = 2});
+  Engine engine(load_ranks(Checkpoint(demo_model()), {.context_ranks = context_ranks}, ranks * context_ranks),
+                {.threads = 2, .page_size = context_ranks > 1 ? 4 : 0});  // so that short texts are on several ranks
   std::unordered_map<std::int64_t, std::size_t> index_of;
   std::vector<TextStream> streams(cases.size(), TextStream(tokenizer, {}));
   std::vector<std::string> texts(cases.size());
@@ -88,6 +90,14 @@ TEST(DemoModel, AddsOnSeveralRanksAsOnOne) {
   for (const auto& [a, b] : held_out_pairs(kCases)) cases.push_back({fmt::format("{} + {} =", a, b), ""});
   const std::vector<std::string> alone = answers(cases, 10);
   for (const int ranks : {2, 3, 4}) EXPECT_EQ(answers(cases, 10, ranks), alone) << ranks << " ranks";
+}
+
+TEST(DemoModel, AddsOnDividedContextsAsOnOneRank) {
+  std::vector<DemoCase> cases;
+  for (const auto& [a, b] : held_out_pairs(kCases)) cases.push_back({fmt::format("{} + {} =", a, b), ""});
+  const std::vector<std::string> alone = answers(cases, 10);
+  EXPECT_EQ(answers(cases, 10, 1, 2), alone);
+  EXPECT_EQ(answers(cases, 10, 2, 2), alone);
 }
 
 TEST(DemoModel, SubtractsPairsItHasNeverSeen) {

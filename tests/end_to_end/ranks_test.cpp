@@ -1,4 +1,4 @@
-// --tp: one model on several ranks, as a user runs it.
+// --tp and --cp: one model on several ranks, as a user runs it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -57,6 +57,44 @@ TEST(Ranks, TextsAreThoseOfOneRank) {
   const Arguments chat{"chat", model, "--temperature", "0", "--device", "cpu"};
   const std::string question = "What is 137 plus 254?\nAnd 12 plus 30?\n";
   EXPECT_EQ(stdout_of(extended(chat, {"--tp", "2"}), question), stdout_of(chat, question));
+}
+
+// Keys and values divided by position, alone and with divided weights.
+TEST(Ranks, DividedContextsGiveTheTextsOfOneRank) {
+  const std::string model = demo_model().string();
+  std::string prompt;
+  for (int i = 0; i < 12; ++i) prompt += "12 + 30 = 42\n";  // pages of several ranks
+  const Arguments commands[] = {
+      {"generate", model, "--prompt", "137 + 254 =", "--temperature", "0", "--device", "cpu"},
+      {"generate", model, "--prompt", prompt + "137 + 254 =", "--temperature", "0", "--device", "cpu"},
+      {"generate", model, "--prompt", "sort: 9 4 7 ->", "-n", "3", "--seed", "7", "--temperature", "0.9", "--top-k",
+       "20", "--device", "cpu"},
+  };
+  for (const Arguments& command : commands) {
+    const std::string alone = stdout_of(command);
+    for (const char* ranks : {"2", "3"}) EXPECT_EQ(stdout_of(extended(command, {"--cp", ranks})), alone) << ranks;
+    EXPECT_EQ(stdout_of(extended(command, {"--tp", "2", "--cp", "2"})), alone);
+  }
+  const Arguments chat{"chat", model, "--temperature", "0", "--device", "cpu"};
+  const std::string question = "What is 137 plus 254?\nAnd 12 plus 30?\n";
+  EXPECT_EQ(stdout_of(extended(chat, {"--cp", "2"}), question), stdout_of(chat, question));
+}
+
+// --kv-memory is of all ranks together, so a rank's share of it holds half the prompt.
+TEST(Ranks, APromptLongerThanOneRanksCacheRuns) {
+  std::string prompt;
+  for (int i = 0; i < 12; ++i) prompt += "12 + 30 = 42\n";
+  const Arguments command{
+      "generate", demo_model().string(), "--prompt", prompt + "137 + 254 =", "--temperature", "0", "--device",
+      "cpu",      "--max-tokens",        "5"};
+  const std::string alone = stdout_of(command);
+  const json sizes = json::parse(stdout_of({"inspect", demo_model().string(), "--cp", "2", "--json"}))["ranks"];
+  const std::size_t per_token = 2 * sizes[0]["kv_cache_per_token"].get<std::size_t>();  // of both
+  const std::string half = std::to_string(per_token * 128), whole = std::to_string(per_token * 256);
+  const ProgramResult refused = run_heddle(extended(command, {"--kv-memory", half}));
+  EXPECT_EQ(refused.status, 2) << refused.out;
+  EXPECT_THAT(refused.err, HasSubstr("the key-value cache holds 128"));
+  EXPECT_EQ(stdout_of(extended(command, {"--cp", "2", "--kv-memory", whole})), alone);  // 128 tokens at each
 }
 
 TEST(Ranks, EveryModeGivesTheTextsOfOneRank) {
@@ -126,6 +164,17 @@ TEST(Ranks, InspectShowsWhatEachHolds) {
   EXPECT_THAT(stdout_of({"inspect", demo_model().string(), "--tp", "2"}), HasSubstr("rank 1: "));
 }
 
+TEST(Ranks, InspectShowsTheSharesOfDividedContexts) {
+  const Arguments inspect{"inspect", demo_model().string(), "--json"};
+  const json halves = json::parse(stdout_of(extended(inspect, {"--tp", "2"})))["ranks"];
+  const json quarters = json::parse(stdout_of(extended(inspect, {"--tp", "2", "--cp", "2"})))["ranks"];
+  ASSERT_EQ(quarters.size(), 4u);
+  for (std::size_t rank = 0; rank < 4; ++rank) {
+    EXPECT_EQ(quarters[rank]["weights"], halves[rank % 2]["weights"]);
+    EXPECT_EQ(2 * quarters[rank]["kv_cache_per_token"].get<std::size_t>(), halves[rank % 2]["kv_cache_per_token"]);
+  }
+}
+
 TEST(Ranks, VerboseShowsWhatEachHolds) {
   const ProgramResult result = run_heddle({"generate", demo_model().string(), "--prompt", "1 + 1 =", "--max-tokens",
                                            "1", "--verbose", "--tp", "2", "--device", "cpu"});
@@ -151,6 +200,13 @@ TEST(Ranks, WhatCannotBeSharedIsOneError) {
       {{"--tp", "2", "--tp-mode", "fast"},
        "--tp-mode: fast not in {auto,default,symmetric,fused,weave,sequence,no-comm}"},
       {{"--tp", "2", "--kv-memory", "1"}, "--kv-memory: the key-value cache may take"},
+      {{"--cp", "0"}, "--cp: is \"0\", expected a whole number from 1 to 64"},
+      {{"--cp", "-2"}, "--cp: is \"-2\""},
+      {{"--cp", "two"}, "--cp: is \"two\""},
+      {{"--cp", "2", "--device", "cuda:0"}, "--cp 2 with --device cuda:0: --cp runs on CPU ranks; use --device cpu"},
+      {{"--cp", "2", "--device", "cuda:0,cuda:0"}, "--cp runs on CPU ranks"},
+      {{"--tp", "8", "--cp", "16"}, "--tp 8 with --cp 16: 128 ranks, and a model has at most 64"},
+      {{"--tp", "3", "--cp", "2"}, "--cp 2: with --tp 3 the ranks have different numbers of attention heads"},
   };
   for (const Case& c : cases) {
     const ProgramResult result =

@@ -265,6 +265,11 @@ void run_fused_course(Fabric& fabric, Stream& stream, const FusedCourse& course,
     decode_course(rank, 4, 4, DType::bfloat16);
     decode_course(rank, 8, 1, DType::float32);
   });
+  part("flash_decode, attend", [&] {
+    attend_course(rank, 6, 3, DType::float32);
+    attend_course(rank, 4, 4, DType::bfloat16);
+    attend_course(rank, 8, 1, DType::float32);
+  });
   part("all_reduce_norm", [&] { norm_course(rank); });
 }
 

@@ -32,6 +32,7 @@ inline Ranks world_of(const Fabric& fabric) {
 }
 
 void decode_course(CourseRank& rank, int heads, int kv_heads, DType dtype);
+void attend_course(CourseRank& rank, int heads, int kv_heads, DType dtype);
 
 void norm_course(CourseRank& rank);
 std::size_t heap_bytes_of_norm_course(int ranks);

@@ -40,7 +40,8 @@ class LlamaRunner {
     int num_sms = 0;      // of a GPU; 0: all
     std::optional<DType> dtype;
     Device device;
-    int ranks = 1;  // threads of this process
+    int ranks = 1;          // threads of this process
+    int context_ranks = 1;  // of them, that divide the keys and values
     TpMode tp_mode = TpMode::standard;
     std::optional<AllReduceNormRegime> regime;  // of the fused operator; nothing: by size
     // Where a step of so many tokens is cut in two parts (StepPlan::prefix_tokens); not within it: it stays whole. Empty:
@@ -49,10 +50,13 @@ class LlamaRunner {
   };
 
   LlamaRunner(const std::filesystem::path& folder, const Options& options)
-      : LlamaRunner(
-            load_ranks(Checkpoint(folder),
-                       {.device = options.device, .dtype = options.dtype, .tp_mode = options.tp_mode}, options.ranks),
-            options) {}
+      : LlamaRunner(load_ranks(Checkpoint(folder),
+                               {.device = options.device,
+                                .dtype = options.dtype,
+                                .tp_mode = options.tp_mode,
+                                .context_ranks = options.context_ranks},
+                               options.ranks),
+                    options) {}
 
   LlamaRunner(std::unique_ptr<Model> model, const Options& options)
       : LlamaRunner(one_rank(std::move(model)), options) {}
@@ -69,7 +73,7 @@ class LlamaRunner {
                           .max_samples = options.max_tokens,
                           .max_pages_per_sequence = options.num_pages,
                           .max_parts = options.border ? kMostParts : 1},
-                 .page_size = options.page_size,
+                 .page_size = options.page_size * options.context_ranks,
                  .num_pages = options.num_pages,
                  .num_sms = options.num_sms}),
         model_(*ranks.front().model),

@@ -119,7 +119,7 @@ class ModelBench {
     const std::unique_ptr<Model>& model = ranks.front().model;
     const bool on_gpu = model->device().kind == DeviceKind::cuda;
     devices_ = distinct_devices(ranks);
-    fill_ = on_gpu && options.model.ranks == 1 ? ContextFill::random : ContextFill::computed;
+    fill_ = on_gpu && options.model.num_ranks() == 1 ? ContextFill::random : ContextFill::computed;
     const int step_tokens = options.step_tokens > 0 ? options.step_tokens : default_step_tokens(model->device());
     cases_ = kind == Kind::decode ? decode_cases(options) : prefill_cases(options, step_tokens);
     for (StepCase& one : cases_) one.step_tokens = std::min(one.step_tokens, one.num_tokens);
@@ -133,7 +133,7 @@ class ModelBench {
     device_ = std::make_unique<BenchDevice>(model->device(), threads_);
     runner_ = std::make_unique<StepRunner>(std::move(ranks), cases_, threads_, options.page_size, engine.split,
                                            engine.tables);
-    if (!on_gpu || options.model.ranks > 1) return;  // operators are measured whole
+    if (!on_gpu || options.model.num_ranks() > 1) return;  // operators are measured whole
     outline_ = outline_model(
         *source_, {.device = device_->device(), .dtype = options.model.dtype, .compute = options.model.compute});
     operators_.emplace(*device_, options.repeats, std::set<std::string>(), guard);
@@ -155,7 +155,8 @@ class ModelBench {
     fields["device"] = name_of(device_->device());
     fields["gpu"] = std::move(gpu);
     fields["page_size"] = runner_->page_size();
-    fields["ranks"] = options_.model.ranks;
+    fields["ranks"] = options_.model.num_ranks();
+    if (options_.model.context_ranks > 1) fields["context_ranks"] = options_.model.context_ranks;
     fields["devices"] = devices_;
     fields["context_fill"] = fill_ == ContextFill::random ? "random" : "computed";
     fields["dtype_of_weights"] = std::string(name_of(runner_->shape().dtype));

@@ -209,13 +209,15 @@ bool FlashDecode::claim_all(int units) const {
 
 void FlashDecode::send(int unit) const {
   const Peers& peers = tiles_.peers();
+  for (int step = 1; step < peers.size; ++step) send_to((peers.rank + step) % peers.size, unit);
+}
+
+void FlashDecode::send_to(int rank, int unit) const {
+  const Peers& peers = tiles_.peers();
   const TileSlots& slots = tiles_.slots();
   std::byte* const part = slots.arriving(peers.rank, unit);  // at every rank at the same place
-  for (int step = 1; step < peers.size; ++step) {
-    const int to = (peers.rank + step) % peers.size;
-    put(HostThread{}, peers, to, part, part, slots.tile_bytes);
-    fill(HostThread{}, peers, to, slots.channel, unit);
-  }
+  put(HostThread{}, peers, rank, part, part, slots.tile_bytes);
+  fill(HostThread{}, peers, rank, slots.channel, unit);
 }
 
 // Slots are claimed before, because a piece of a loop may not wait; a fill does not.

@@ -12,6 +12,9 @@
 //   push        each part is pushed to all ranks as soon as it is computed; the merge waits as before
 // All give the same bits.
 //
+// attend() does the same for any rows of a step, a prompt's chunk among them, as push. So a rank's cache holds a part of
+// each sequence (KvShard).
+//
 // On a GPU a unit's keys are divided among blocks, whose splits the last one merges; push is one kernel. The arrays of
 // `sequences` lie on the GPU, and the lane's workspace holds the splits.
 #pragma once
@@ -19,13 +22,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "base/buffer.h"
 #include "base/lane.h"
 #include "base/tensor.h"
 #include "base/thread_pool.h"
 #include "fabric/fabric.h"
+#include "fused/row_shares.h"
 #include "fused/tile_channel.h"
+#include "kernels/attention/attention.h"
 #include "kernels/attention/paged_kv.h"
 
 namespace heddle {
@@ -70,11 +76,39 @@ class FlashDecode {
   // by Fabric::synchronize (Timeout); y is then undefined.
   void operator()(const FlashDecodeParams& params, DecodeVariant variant, const Lane& lane, Stream& transfers);
 
+  // Attention as attention() takes it, over a cache of which each rank has a shard: kv.shard is this rank's, q the same on
+  // every rank, and y what the keys of all give: all rows on every rank, or where `shares` divides this many rows each rank's
+  // own share. This rank's sums of a token and a KV head go to the ranks that want the row as soon as they are complete;
+  // then those merge all, in rank order. Rows go in rounds of limits.max_sequences. The
+  // bits of a row depend on its sequence and on the number of ranks alone. On the CPU. Throws InvalidArgument as
+  // require_attention, and unless heads and shard are those that this was made for.
+  void attend(const AttentionParams& params, const RowShares& shares, const Lane& lane);
+
  private:
+  // The rows of a round of attend(), as attention of their own.
+  struct Round {
+    AttentionParams params;
+    std::vector<std::int32_t> query_start, context_len;
+    RowShares shares;
+    std::int64_t first_row = 0, all_rows = 0;
+  };
+  void begin_round(const AttentionParams& params, const RowShares& shares, std::int64_t first_row,
+                   std::int64_t num_rows);
+  // Whether `rank` merges the unit. Units of a row are consecutive.
+  bool wants(int rank, int unit) const;
+  bool claim_round() const;
+  void send_wanted(int unit) const;
+  bool await_round() const;
+  int units_of_round() const { return static_cast<int>(round_.params.q.rows) * limits_.num_kv_heads; }
+  void attend_round(ThreadPool& pool) const;
+  void merge_round(ThreadPool& pool) const;
+  void merge_row(std::int64_t row, int kv_head) const;
+
   void enqueue_on_gpu(const FlashDecodeParams& params, DecodeVariant variant, const Lane& lane, Stream& transfers);
   // The parts of a call, on a thread of the CPU. False: a wait has given up.
   bool claim_all(int units) const;
   void send(int unit) const;
+  void send_to(int rank, int unit) const;
   void compute(const FlashDecodeParams& params, ThreadPool& pool, bool send_each) const;
   bool await_all(int units) const;
   bool merge(const FlashDecodeParams& params, bool wait_for_each) const;
@@ -84,6 +118,7 @@ class FlashDecode {
   TileChannel tiles_;
   Event ready_, sent_;
   Buffer finished_;  // on a GPU: splits that are done, by unit; zero between calls
+  Round round_;      // that the stream is at
 };
 
 }  // namespace heddle

@@ -12,6 +12,7 @@
 #include "kernels/attention/attention_bf16_dot.h"
 #include "kernels/attention/attention_part.h"
 #include "kernels/attention/attention_sm90.h"
+#include "kernels/attention/attention_sums.h"
 #include "kernels/cpu_target.h"
 #include "kernels/dry_run.h"
 #include "kernels/pieces.h"
@@ -96,7 +97,7 @@ AttendPart loop_for(const AttentionParams& params) {
   return HWY_DYNAMIC_DISPATCH(attend_part);
 }
 
-void attention_cpu(const AttentionParams& params, ThreadPool& pool) {
+void attention_cpu(const AttentionParams& params, ThreadPool& pool, FunctionRef<void(const AttentionPart&)> done) {
   const Cut cut(params, pool.num_threads());
   const int num_sequences = params.sequences.num_sequences;
   std::int64_t num_parts = 0, work = 0;
@@ -114,7 +115,9 @@ void attention_cpu(const AttentionParams& params, ThreadPool& pool) {
     std::int64_t before = 0;  // parts of earlier sequences
     for (std::int64_t part = begin; part < end; ++part) {
       for (; part - before >= cut.parts_of(sequence); ++sequence) before += cut.parts_of(sequence);
-      attend(params, cut.at(sequence, part - before));
+      const AttentionPart at = cut.at(sequence, part - before);
+      attend(params, at);
+      done(at);
     }
   });
 }
@@ -123,6 +126,7 @@ void attention_cpu(const AttentionParams& params, ThreadPool& pool) {
 void require_shapes(const PagedKv& kv, const PagedSequences& sequences, std::int64_t num_tokens, int num_heads,
                     int window, const Lane& lane) {
   require_paged_kv(kv, sequences, num_tokens, "attention");
+  require_shard(kv, lane.stream, "attention");
   require(kv.head_dim <= kMaxHeadDim, "attention: head_dim is {}, at most {} are supported", kv.head_dim, kMaxHeadDim);
   require(num_heads > 0 && num_heads % kv.num_kv_heads == 0,
           "attention: num_heads {} is not a multiple of num_kv_heads {}", num_heads, kv.num_kv_heads);
@@ -168,7 +172,7 @@ void plan_attention(const AttentionPlanParams& params, const Lane& lane) {
   if constexpr (kHaveCuda) plan_attention_sm90(params, lane);
 }
 
-void attention(const AttentionParams& params, const Lane& lane) {
+void require_attention(const AttentionParams& params, const Lane& lane) {
   require_shapes(params.kv, params.sequences, params.q.rows, params.num_heads, params.window, lane);
   require_value_dim(params.value_dim, params.kv);
   const std::int64_t columns = std::int64_t{params.num_heads} * params.kv.head_dim;
@@ -176,16 +180,40 @@ void attention(const AttentionParams& params, const Lane& lane) {
                      activations_on(lane.stream, ActivationDTypes::float32));
   require_activation(params.y, params.q.rows, columns, "attention", "y",
                      activations_on(lane.stream, ActivationDTypes::with_bfloat16));
-  if (params.q.rows == 0) return;
-  if (lane.stream.device().kind == DeviceKind::cuda) {
-    require(params.scratch != nullptr, "attention: scratch is null");
-    require(params.plan != nullptr, "attention: plan is null");
-  }
-  if (recorded(params, lane)) return;
+  const bool on_gpu = lane.stream.device().kind == DeviceKind::cuda, sums = params.sums.first != nullptr;
+  require(!sums || !on_gpu, "attention: sums are for the CPU");
+  const int group = params.num_heads / params.kv.num_kv_heads;
+  require(!sums || params.sums.bytes_apart >= AttentionSums::bytes(group, params.kv.head_dim),
+          "attention: units of sums {} bytes apart, expected {} at least", params.sums.bytes_apart,
+          AttentionSums::bytes(group, params.kv.head_dim));
+  if (params.q.rows == 0 || !on_gpu) return;
+  require(params.scratch != nullptr, "attention: scratch is null");
+  require(params.plan != nullptr, "attention: plan is null");
+}
+
+void attend_now(const AttentionParams& params, ThreadPool& pool, FunctionRef<void(const AttendedUnits&)> done) {
+  const PagedSequences& sequences = params.sequences;
+  // A unit whose heads are in several parts is complete when all are.
+  const bool at_once = params.num_heads / params.kv.num_kv_heads <= max_rows(params.kv.head_dim);
+  attention_cpu(params, pool, [&](const AttentionPart& part) {
+    if (at_once)
+      done({.first_token = sequences.query_start[part.sequence] + part.first_token,
+            .num_tokens = part.num_tokens,
+            .kv_head = part.kv_head});
+  });
+  for (int kv_head = 0; !at_once && kv_head < params.kv.num_kv_heads; ++kv_head)
+    done({.first_token = 0, .num_tokens = static_cast<int>(params.q.rows), .kv_head = kv_head});
+}
+
+void attention(const AttentionParams& params, const Lane& lane) {
+  require_attention(params, lane);
+  require(params.sums.first != nullptr || params.kv.shard.ranks == 1,
+          "attention: the cache is one of {} ranks', so there must be sums", params.kv.shard.ranks);
+  if (params.q.rows == 0 || recorded(params, lane)) return;
   if constexpr (kHaveCuda) {
     if (lane.stream.device().kind == DeviceKind::cuda) return attention_sm90(params, lane);
   }
-  lane.stream.enqueue([params](ThreadPool& pool) { attention_cpu(params, pool); });
+  lane.stream.enqueue([params](ThreadPool& pool) { attention_cpu(params, pool, [](const AttentionPart&) {}); });
 }
 
 }  // namespace heddle

@@ -31,6 +31,23 @@ namespace heddle {
 inline constexpr int kMaxHeadDim = 1024;  // limited by a CPU thread's fixed scratch
 inline constexpr float kLog2OfE = 1.44269504f;
 
+// Where attention leaves sums that are not divided yet, for a merge with those of other keys: a unit for each token and KV
+// head, [num_tokens, num_kv_heads], in float32. With the group's G = num_heads / num_kv_heads query heads, a unit is
+// o [G, head_dim], then m [G], then l [G]: m the largest score, l = sum_j exp(s[j] - m), o = sum_j exp(s[j] - m) v[j].
+// Of a token that sees no key m = -infinity, l = 0 and o = 0.
+struct AttentionSums {
+  std::byte* first = nullptr;   // null: y is written, and no sums
+  std::size_t bytes_apart = 0;  // of units; at least bytes()
+
+  static constexpr std::size_t bytes(int group, int head_dim) {
+    return static_cast<std::size_t>(group) * (static_cast<std::size_t>(head_dim) + 2) * sizeof(float);
+  }
+
+  float* unit(std::int64_t index) const {
+    return reinterpret_cast<float*>(first + static_cast<std::size_t>(index) * bytes_apart);
+  }
+};
+
 struct AttentionParams {
   Tensor q;  // [num_tokens, num_heads * head_dim], float32; on a GPU also bfloat16 or float16
   Tensor y;  // likewise; on the CPU float32 or bfloat16; does not overlap q
@@ -46,6 +63,9 @@ struct AttentionParams {
   void* scratch = nullptr;     // on a GPU, attention_scratch_bytes() of its memory; null on the CPU
   const void* plan = nullptr;  // on a GPU, what plan_attention() wrote for the same sequences, shapes, kv's dtype and
                                // page_size and window, on a lane of as many SMs; null on the CPU
+  // On the CPU, instead of y, whose dtype still says how to multiply. Then the cache may be one of several ranks'
+  // (kv.shard): each token attends to those of its keys that are in it, in blocks of 128 by their places.
+  AttentionSums sums = {};
 };
 
 // The scratch that steps of up to these sizes need on a GPU. Zero it once before the first call. Attention then uses it

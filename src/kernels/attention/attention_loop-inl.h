@@ -52,6 +52,20 @@ HWY_INLINE void divide_row(const float* o, float sum, Y* y, int head_dim) {
   for (; i < head_dim; ++i) store_one(o[i] / sum, y + i);
 }
 
+template <class Powers>
+void store_sums(const AttentionParams& params, const AttentionPart& part, std::int64_t first_row,
+                const Softmax& softmax) {
+  const int head_dim = params.kv.head_dim, group = params.num_heads / params.kv.num_kv_heads;
+  for (int row = 0; row < part.num_rows(); ++row) {
+    const std::int64_t token = first_row + row / part.num_heads;
+    const int head = part.first_head + row % part.num_heads - part.kv_head * group;
+    float* const unit = params.sums.unit(token * params.kv.num_kv_heads + part.kv_head);
+    std::copy_n(softmax.o + row * padded(head_dim), head_dim, unit + head * head_dim);
+    unit[group * head_dim + head] = softmax.largest[row] / Powers::kExponent;
+    unit[group * head_dim + group + head] = softmax.sum[row];
+  }
+}
+
 template <class Products>
 void attend(const AttentionParams& params, const AttentionPart& part) {
   const PagedKv& kv = params.kv;
@@ -77,12 +91,16 @@ void attend(const AttentionParams& params, const AttentionPart& part) {
   }
   std::fill_n(scratch.o, num_rows * width, 0.0f);
 
-  const int first_key = first_visible(first_position, params.window);  // no token of the part sees an earlier key
-  const int end_key = first_position + part.num_tokens;                // the last token sees all keys before this
-  for (int block = first_key / kBlockKeys * kBlockKeys; block < end_key; block += kBlockKeys) {
+  // Keys by their places in this cache: no token of the part sees an earlier one, and the last token sees all before the end.
+  const int first_key = kv.count(first_visible(first_position, params.window));
+  const int end_key = kv.count(first_position + part.num_tokens);
+  const int seen_by_all = kv.count(first_position);
+  const int first_of_last = kv.count(first_visible(first_position + part.num_tokens - 1, params.window));
+  const int first_block = first_key < end_key ? first_key / kBlockKeys * kBlockKeys : end_key;
+  for (int block = first_block; block < end_key; block += kBlockKeys) {
     const int block_begin = std::max(first_key - block, 0);
     const int block_end = std::min(end_key - block, kBlockKeys), whole_tiles = round_up(block_end, kTileKeys);
-    const bool all_see_all = block + kBlockKeys <= first_position && first_visible(end_key - 1, params.window) <= block;
+    const bool all_see_all = block + kBlockKeys <= seen_by_all && first_of_last <= block;
     const auto for_each_load = [&](auto use) {
       for (int first = block_begin / at_once * at_once; first < block_end; first += at_once)
         use(Keys{.first = first,
@@ -102,7 +120,7 @@ void attend(const AttentionParams& params, const AttentionPart& part) {
         std::fill_n(seen, rows.end - rows.begin, Visible{0, kBlockKeys});
       else
         for_each_row(part, rows, [&](int row, int token) {
-          seen[rows.slot(row)] = visible_keys(first_position + token, params.window, block, block_end);
+          seen[rows.slot(row)] = visible_places(kv, first_position + token, params.window, block, block_end);
         });
       for_each_load([&](const Keys& keys) {
         const int num_keys = std::min(at_once, whole_tiles - keys.first);
@@ -123,6 +141,7 @@ void attend(const AttentionParams& params, const AttentionPart& part) {
     }
   }
 
+  if (params.sums.first != nullptr) return store_sums<typename Products::Powers>(params, part, first_row, scratch);
   for (int row = 0; row < num_rows; ++row) {
     const std::int64_t token = first_row + row / part.num_heads;
     const int head = part.first_head + row % part.num_heads;

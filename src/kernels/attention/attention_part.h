@@ -84,6 +84,13 @@ inline Visible visible_keys(int position, int window, int first_key, int num_key
           std::clamp(position + 1 - first_key, 0, num_keys)};
 }
 
+// The same by the places of keys in a cache, which may be one of several ranks'.
+inline Visible visible_places(const PagedKv& kv, int position, int window, int first_place, int num_places) {
+  if (kv.shard.ranks == 1) return visible_keys(position, window, first_place, num_places);
+  return {std::clamp(kv.count(first_visible(position, window)) - first_place, 0, num_places),
+          std::clamp(kv.count(position + 1) - first_place, 0, num_places)};
+}
+
 // Calls use(row, token of the part) for the rows of a group in order.
 template <class Use>
 void for_each_row(const AttentionPart& part, const RowGroup& rows, const Use& use) {

@@ -32,9 +32,11 @@ void kv_append_cpu(const KvAppendParams& params, ThreadPool& pool) {
       while (token >= sequences.query_start[sequence + 1]) ++sequence;
       const auto from_end = static_cast<int>(sequences.query_start[sequence + 1] - token);
       const int position = sequences.context_len[sequence] - from_end;
-      const std::int32_t page = sequences.pages(sequence)[position / kv.page_size];
-      append_row(params.k, token, kv.keys, kv, page, position % kv.page_size);
-      append_row(params.v, token, kv.values, kv, page, position % kv.page_size);
+      if (!kv.has(position)) continue;
+      const int place = kv.place(position);
+      const std::int32_t page = sequences.pages(sequence)[place / kv.page_size];
+      append_row(params.k, token, kv.keys, kv, page, place % kv.page_size);
+      append_row(params.v, token, kv.values, kv, page, place % kv.page_size);
     }
   });
 }
@@ -43,6 +45,7 @@ void kv_append_cpu(const KvAppendParams& params, ThreadPool& pool) {
 
 void kv_append(const KvAppendParams& params, const Lane& lane) {
   require_paged_kv(params.kv, params.sequences, params.k.rows, "kv_append");
+  require_shard(params.kv, lane.stream, "kv_append");
   const std::int64_t columns = std::int64_t{params.kv.num_kv_heads} * params.kv.head_dim;
   require_activation(params.k, params.k.rows, columns, "kv_append", "k",
                      activations_on(lane.stream, ActivationDTypes::float32));

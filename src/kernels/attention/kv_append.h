@@ -1,5 +1,5 @@
 // KV-cache write: stores this step's keys and values in their slots, rounded to the cache's dtype (nearest, ties to
-// even).
+// even). Where the cache is one of several ranks', it stores those of its own positions (PagedKv::has).
 #pragma once
 
 #include "base/lane.h"

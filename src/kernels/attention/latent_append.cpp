@@ -29,7 +29,8 @@ void turn_pairs(const float* from, float* to, int num_pairs, const Turns& turns)
   }
 }
 
-void append_token(const LatentAppendParams& params, std::int64_t token, std::int32_t page, int slot) {
+// Rotates the queries of a token. Writes its latent into the cache, if that is where it belongs.
+void append_token(const LatentAppendParams& params, std::int64_t token, int sequence, int in_sequence) {
   const PagedKv& kv = params.kv;
   const int rope_dim = params.rope_dim, num_pairs = rope_dim / 2, latent_dim = kv.head_dim - rope_dim;
   Turns turns;
@@ -44,9 +45,12 @@ void append_token(const LatentAppendParams& params, std::int64_t token, std::int
   float* query = static_cast<float*>(params.query.data) + token * params.query.row_stride + latent_dim;
   for (int head = 0; head < params.num_heads; ++head, q += q_width, query += kv.head_dim)
     turn_pairs(q, query, num_pairs, turns);
+  if (!kv.has(in_sequence)) return;
 
+  const int place = kv.place(in_sequence);
+  const std::int32_t page = params.sequences.pages(sequence)[place / kv.page_size];
   const float* latent = static_cast<const float*>(params.latent.data) + token * params.latent.row_stride;
-  auto* row = static_cast<std::byte*>(kv.keys) + kv.offset(page, 0, slot) * size_of(kv.dtype);
+  auto* row = static_cast<std::byte*>(kv.keys) + kv.offset(page, 0, place % kv.page_size) * size_of(kv.dtype);
   convert(latent, DType::float32, row, kv.dtype, static_cast<std::size_t>(latent_dim));
   std::array<float, kMostRopeDim> key;
   turn_pairs(latent + latent_dim, key.data(), num_pairs, turns);
@@ -65,9 +69,7 @@ void latent_append_cpu(const LatentAppendParams& params, ThreadPool& pool) {
     for (std::int64_t token = begin; token < end; ++token) {
       while (token >= sequences.query_start[sequence + 1]) ++sequence;
       const auto from_end = static_cast<int>(sequences.query_start[sequence + 1] - token);
-      const int position = sequences.context_len[sequence] - from_end;
-      append_token(params, token, sequences.pages(sequence)[position / params.kv.page_size],
-                   position % params.kv.page_size);
+      append_token(params, token, sequence, sequences.context_len[sequence] - from_end);
     }
   });
 }
@@ -78,6 +80,7 @@ void latent_append(const LatentAppendParams& params, const Lane& lane) {
   const PagedKv& kv = params.kv;
   const Tensor &q = params.q, &latent = params.latent, &query = params.query;
   require_paged_kv(kv, params.sequences, q.rows, "latent_append");
+  require_shard(kv, lane.stream, "latent_append");
   require(kv.num_kv_heads == 1, "latent_append: the cache has {} heads, expected one latent", kv.num_kv_heads);
   require(params.rope_dim > 0 && params.rope_dim % 2 == 0 && params.rope_dim <= kMostRopeDim &&
               params.rope_dim < kv.head_dim,

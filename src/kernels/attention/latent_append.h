@@ -3,7 +3,8 @@
 //   x[2 i], x[2 i + 1] = x[2 i] * c - x[2 i + 1] * s, x[2 i + 1] * c + x[2 i] * s
 // The cache is one plane: a row holds the latent and behind it the rotated key that all heads share. So absorbed
 // attention is attention() with one KV head, keys of latent_dim + rope_dim elements, and values that are the first
-// latent_dim of the same row: kv.keys and kv.values are both the plane.
+// latent_dim of the same row: kv.keys and kv.values are both the plane. Where the cache is one of several ranks', it
+// gets the rows of its own positions (PagedKv::has).
 #pragma once
 
 #include <cstdint>

@@ -5,8 +5,17 @@
 #include <cstdint>
 
 #include "base/dtype.h"
+#include "schedule/zigzag.h"
 
 namespace heddle {
+
+// Which rank's cache it is, where the positions of each sequence are divided over ranks, by pages (schedule/zigzag.h).
+struct KvShard {
+  int rank = 0;
+  int ranks = 1;
+
+  friend constexpr bool operator==(const KvShard&, const KvShard&) = default;
+};
 
 // Both halves are [num_pages, num_kv_heads, page_size, head_dim]: slot s of head h of page p begins at element ((p *
 // num_kv_heads + h) * page_size + s) * head_dim. A view without ownership.
@@ -17,6 +26,13 @@ struct PagedKv {
   int page_size = 0;  // in tokens, >= 1, not necessarily a power of two
   int head_dim = 0;
   DType dtype = DType::float32;
+  KvShard shard = {};  // of several ranks: on the CPU
+
+  // Whether the token at a position is in this cache, and its place in the sequence's slots here.
+  constexpr bool has(int position) const { return shard.ranks == 1 || zigzag().owner(position) == shard.rank; }
+  constexpr int place(int position) const { return shard.ranks == 1 ? position : zigzag().place(position); }
+  // How many of a sequence's first `length` tokens are in this cache. They are in its first slots.
+  constexpr int count(int length) const { return shard.ranks == 1 ? length : zigzag().count(shard.rank, length); }
 
   // The index of the first element of slot `slot` of head `head` of page `page`.
   constexpr std::size_t offset(std::int32_t page, int head, int slot) const {
@@ -26,6 +42,9 @@ struct PagedKv {
         static_cast<std::size_t>(slot);
     return row * static_cast<std::size_t>(head_dim);
   }
+
+ private:
+  constexpr schedule::Zigzag zigzag() const { return {.ranks = shard.ranks, .block = page_size}; }
 };
 
 // What a GPU kernel may read before the kernels ahead in the stream have ended.
@@ -38,7 +57,8 @@ enum class OlderKeys {
 
 // The step's tokens, sequence after sequence. Rows [query_start[i], query_start[i + 1]) are the new tokens of sequence
 // i, the last of its context_len[i] tokens. Row query_start[i] + j is at position context_len[i] - new tokens + j. The
-// token at position t is in slot t % page_size of page page_table[i * page_table_stride + t / page_size].
+// token at position t is in slot t % page_size of page page_table[i * page_table_stride + t / page_size]; where the cache
+// is one of several ranks', in the slot of PagedKv::place(t) instead of t, or at another rank.
 //
 // The arrays are in memory of the stream's device. They are read when the stream reaches the operator, and must stay
 // valid until it has ended. Operators do not check their contents (step/step_plan.h does): query_start begins at 0,

@@ -13,6 +13,7 @@ void rope_append(const RopeAppendParams& params, const Lane& lane) {
   const PagedKv& kv = params.kv;
   const Tensor &q = params.q, &k = params.k, &v = params.v;
   require_paged_kv(kv, params.sequences, q.rows, "rope_append");
+  require_shard(kv, lane.stream, "rope_append");
   require(kv.head_dim % 2 == 0, "rope_append: head_dim is {}, expected an even number", kv.head_dim);
   require(q.columns % kv.head_dim == 0, "rope_append: q has {} columns: not a multiple of head_dim {}", q.columns,
           kv.head_dim);
