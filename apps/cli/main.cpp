@@ -91,7 +91,7 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error) {
   const std::vector<std::string> rest = command->remaining();
   const auto option = std::ranges::find_if(rest, [](const std::string& word) { return word.starts_with('-'); });
   const std::vector<std::string> commands = command_names(*command);
-  if (rest.empty()) return fmt::format("{}; see {} --help", in_words(error, commands), name);
+  if (rest.empty() || rest.front() == "--") return fmt::format("{}; see {} --help", in_words(error, commands), name);
   const bool no_command = !commands.empty() && !rest.front().starts_with('-');
   const std::string given = heddle::printable_text(no_command || option == rest.end() ? rest.front() : *option);
   if (no_command)

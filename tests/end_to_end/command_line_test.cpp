@@ -65,6 +65,8 @@ TEST(CommandLine, AMisspeltOptionOrCommandIsAnsweredByTheNearest) {
            Case{{"frobnicate"}, "heddle has no command \"frobnicate\"; there are chat, generate, "},
            Case{{}, "which command? There are chat, generate"},
            Case{{"generate", "--seed", "1", "--seed", "2"}, "--seed is given more than once; see heddle generate"},
+           Case{{"launch", "-n", "0", "--", "true"}, "-n,--ranks: is \"0\", expected a whole number"},
+           Case{{"launch", "--", "true"}, "-n is required"},
            Case{{"bench", "decoed"}, "heddle bench has no command \"decoed\"; did you mean decode?"},
            Case{{"generate", "--model", model, "--promt", "x"},
                 "heddle generate has no option --promt; did you mean "
