@@ -72,10 +72,10 @@ constexpr bool causal_work_is_equal(const Zigzag& s, int pairs_of_rounds) {
   return true;
 }
 
-static_assert(every_position_has_a_place({.ranks = 1, .block = 4}, 30), "zigzag: every_position_has_a_place");
-static_assert(every_position_has_a_place({.ranks = 3, .block = 2}, 40), "zigzag: every_position_has_a_place");
-static_assert(every_position_has_a_place({.ranks = 4, .block = 1}, 40), "zigzag: every_position_has_a_place");
-static_assert(causal_work_is_equal({.ranks = 3, .block = 2}, 3), "zigzag: causal_work_is_equal");
-static_assert(causal_work_is_equal({.ranks = 2, .block = 4}, 2), "zigzag: causal_work_is_equal");
+static_assert(every_position_has_a_place({.ranks = 1, .block = 4}, 30), "proof failed: every_position_has_a_place");
+static_assert(every_position_has_a_place({.ranks = 3, .block = 2}, 40), "proof failed: every_position_has_a_place");
+static_assert(every_position_has_a_place({.ranks = 4, .block = 1}, 40), "proof failed: every_position_has_a_place");
+static_assert(causal_work_is_equal({.ranks = 3, .block = 2}, 3), "proof failed: causal_work_is_equal");
+static_assert(causal_work_is_equal({.ranks = 2, .block = 4}, 2), "proof failed: causal_work_is_equal");
 
 }  // namespace heddle::schedule
