@@ -222,10 +222,10 @@ TEST(LlamaOnRanks, EveryModeAndRegimeHasTheBitsOfTheDefault) {
          {AllReduceNormRegime::one_shot, AllReduceNormRegime::two_phase, AllReduceNormRegime::pipelined}) {
       LlamaRunner other(folder.path(), {.ranks = ranks, .tp_mode = TpMode::fused, .regime = regime});
       EXPECT_EQ(logits_of(other, family.tokens(), chunks), expected) << name_of(regime) << ", " << ranks << " ranks";
-      LlamaRunner woven(folder.path(), {.ranks = ranks,
-                                        .tp_mode = TpMode::weave,
-                                        .regime = regime,
-                                        .border = [](int num_tokens) { return num_tokens / 3; }});
+      LlamaRunner woven(folder.path(),
+                        {.ranks = ranks, .tp_mode = TpMode::weave, .regime = regime, .border = [](int num_tokens) {
+                           return num_tokens / 3;
+                         }});
       EXPECT_EQ(logits_of(woven, family.tokens(), chunks), expected)
           << name_of(regime) << " in two parts, " << ranks << " ranks";
     }
