@@ -17,7 +17,8 @@ struct StepChoices {
   std::int16_t sum_blocks = 1;
   std::int16_t sum_threads = 512;
 
-  friend auto operator<=>(const StepChoices&, const StepChoices&) = default;
+  friend auto operator<=>(const StepChoices&,
+                          const StepChoices&) = default;  // NOLINT(modernize-use-nullptr): compares with 0
 };
 
 }  // namespace heddle
