@@ -34,21 +34,6 @@ double farthest(const ContextRows& a, const ContextRows& b) {
   return largest;
 }
 
-// The logits of all tokens, in chunks of these lengths; the last is repeated.
-ContextRows context_logits(LlamaRunner& runner, const std::vector<std::int32_t>& tokens,
-                           const std::vector<std::size_t>& chunks) {
-  auto sequence = runner.sequence();
-  ContextRows all;
-  for (std::size_t start = 0, chunk = 0; start < tokens.size(); ++chunk) {
-    const std::size_t length = std::min(chunks[std::min(chunk, chunks.size() - 1)], tokens.size() - start);
-    const auto first = tokens.begin() + static_cast<std::ptrdiff_t>(start);
-    for (auto& row : runner.step({{&sequence, {first, first + static_cast<std::ptrdiff_t>(length)}}}))
-      all.push_back(std::move(row));
-    start += length;
-  }
-  return all;
-}
-
 struct ContextWay {
   int tensor_ranks, context_ranks;
   TpMode mode = TpMode::standard;
@@ -70,7 +55,7 @@ class ContextRanks : public testing::TestWithParam<ContextWay> {
     const TemporaryFolder folder;
     family.write(a_case, folder.path());
     LlamaRunner runner(folder.path(), options);
-    const ContextRows all = context_logits(runner, family.tokens(), chunks);
+    const ContextRows all = logits_in_chunks(runner, family.tokens(), chunks);
     ContextRows kept;
     for (const std::size_t row : family.rows()) kept.push_back(all[row]);
     return kept;
@@ -128,10 +113,10 @@ std::vector<std::int32_t> mixed_tokens(std::size_t count) {
 TEST(ContextRanksOrder, AGridOfTwoByTwoAgreesWithOneRankInEveryMode) {
   for (const char* name : {"gqa", "mqa-sharded"}) {
     LlamaRunner one(golden_folder(name), {.dtype = DType::float32});
-    const ContextRows expected = context_logits(one, mixed_tokens(100), {57, 1, 1, 41});
+    const ContextRows expected = logits_in_chunks(one, mixed_tokens(100), {57, 1, 1, 41});
     for (const TpMode mode : {TpMode::standard, TpMode::symmetric, TpMode::fused, TpMode::sequence}) {
       LlamaRunner grid(golden_folder(name), {.dtype = DType::float32, .ranks = 4, .context_ranks = 2, .tp_mode = mode});
-      EXPECT_LE(farthest(context_logits(grid, mixed_tokens(100), {57, 1, 1, 41}), expected), kContextBound)
+      EXPECT_LE(farthest(logits_in_chunks(grid, mixed_tokens(100), {57, 1, 1, 41}), expected), kContextBound)
           << name << ", " << name_of(mode);
     }
   }
@@ -147,8 +132,8 @@ TEST(ContextRanksOrder, NoChunkingNoThreadsAndNoNeighbourChangeABit) {
   LlamaRunner::Options with_threads = options;
   with_threads.threads = 6;
   LlamaRunner whole(folder.path(), options), chunks(folder.path(), with_threads), beside(folder.path(), options);
-  const ContextRows expected = context_logits(whole, tokens, {64});
-  EXPECT_EQ(context_logits(chunks, tokens, {50, 7, 1, 33}), expected);
+  const ContextRows expected = logits_in_chunks(whole, tokens, {64});
+  EXPECT_EQ(logits_in_chunks(chunks, tokens, {50, 7, 1, 33}), expected);
   auto sequence = beside.sequence(), neighbour = beside.sequence();
   beside.step({{&neighbour, {3, 4, 5}}});
   const ContextRows prompt = beside.step({{&neighbour, {6}}, {&sequence, {tokens.begin(), tokens.begin() + 30}}});
@@ -164,8 +149,8 @@ TEST(ContextRanksOrder, StepsInTwoPartsHaveTheBitsOfWholeOnes) {
   in_parts.tp_mode = TpMode::weave;
   in_parts.border = [](int num_tokens) { return num_tokens / 3; };
   LlamaRunner whole(golden_folder("gqa"), options), woven(golden_folder("gqa"), in_parts);
-  EXPECT_EQ(context_logits(woven, mixed_tokens(100), {61, 1, 38}),
-            context_logits(whole, mixed_tokens(100), {61, 1, 38}));
+  EXPECT_EQ(logits_in_chunks(woven, mixed_tokens(100), {61, 1, 38}),
+            logits_in_chunks(whole, mixed_tokens(100), {61, 1, 38}));
 }
 
 // Multiplied in bfloat16 as on one rank: sums of a rank's keys in float32, so what differs is their order.
@@ -175,10 +160,10 @@ TEST(ContextRanksOrder, SixteenBitsStayNearOneRank) {
     LlamaRunner one(folder, {}), three(folder, {.ranks = 3, .context_ranks = 3});
     const std::vector<std::int32_t> tokens = {5, 100, 7,  3,  77, 0,  42, 9,  58, 31,
                                               2, 99,  17, 18, 19, 20, 21, 22, 23, 24};
-    const ContextRows expected = context_logits(one, tokens, {13, 1, 6});
+    const ContextRows expected = logits_in_chunks(one, tokens, {13, 1, 6});
     double largest = 0;
     for (const float logit : expected.back()) largest = std::max(largest, std::abs(static_cast<double>(logit)));
-    EXPECT_LE(farthest(context_logits(three, tokens, {13, 1, 6}), expected), 0.05 * largest) << name;
+    EXPECT_LE(farthest(logits_in_chunks(three, tokens, {13, 1, 6}), expected), 0.05 * largest) << name;
   }
 }
 

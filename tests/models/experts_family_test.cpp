@@ -32,27 +32,12 @@ class ExpertsFamilyTest : public testing::Test {
     return options;
   }
 
-  // The logits of all tokens.
-  static Rows all_logits(LlamaRunner& runner, const std::vector<std::int32_t>& tokens,
-                         const std::vector<std::size_t>& chunks) {
-    auto sequence = runner.sequence();
-    Rows all;
-    for (std::size_t start = 0, chunk = 0; start < tokens.size(); ++chunk) {
-      const std::size_t length = std::min(chunks[std::min(chunk, chunks.size() - 1)], tokens.size() - start);
-      const auto first = tokens.begin() + static_cast<std::ptrdiff_t>(start);
-      for (auto& row : runner.step({{&sequence, {first, first + static_cast<std::ptrdiff_t>(length)}}}))
-        all.push_back(std::move(row));
-      start += length;
-    }
-    return all;
-  }
-
   // The logits that the goldens hold, computed in some way.
   Rows run(const nlohmann::json& a_case, const ExpertsWay& way) const {
     const TemporaryFolder folder;
     family_.write(a_case, folder.path());
     LlamaRunner runner(folder.path(), with_float32(way.options));
-    Rows all = all_logits(runner, family_.tokens(), way.chunks), kept;
+    Rows all = logits_in_chunks(runner, family_.tokens(), way.chunks), kept;
     for (const std::size_t row : family_.rows()) kept.push_back(std::move(all[row]));
     return kept;
   }
@@ -150,7 +135,7 @@ TEST_F(ExpertsFamilyTest, NeighboursInABatchChangeNoBit) {
     LlamaRunner alone(folder.path(), with_float32({.threads = 2})),
         together(folder.path(), with_float32({.threads = 2}));
     const std::vector<std::int32_t> tokens = family_.tokens();
-    const Rows expected = all_logits(alone, tokens, {30, 1});
+    const Rows expected = logits_in_chunks(alone, tokens, {30, 1});
     auto sequence = together.sequence(), neighbour = together.sequence();
     // A prompt beside a decode step, then decode steps beside a prompt's chunks.
     together.step({{&neighbour, {3}}});
@@ -170,7 +155,7 @@ TEST_F(ExpertsFamilyTest, SixteenBitsStayNearFloat32) {
       const auto& c = family_.find(name);
       family_.write(c, folder.path());
       LlamaRunner runner(folder.path(), {.threads = 2, .dtype = dtype});
-      const Rows all = all_logits(runner, family_.tokens(), {40, 1, 64});
+      const Rows all = logits_in_chunks(runner, family_.tokens(), {40, 1, 64});
       const Rows golden = family_.golden(name);
       double sum = 0, count = 0;
       for (std::size_t i = 0; i < golden.size(); ++i)
@@ -186,7 +171,7 @@ TEST_F(ExpertsFamilyTest, NanInARouterReachesTheLogits) {
     const TemporaryFolder folder;
     family_.write(family_.find(name), folder.path(), {.without = "", .poisoned = router});
     LlamaRunner runner(folder.path(), with_float32({}));
-    const Rows rows = all_logits(runner, {1, 2, 3}, {3});
+    const Rows rows = logits_in_chunks(runner, {1, 2, 3}, {3});
     for (const auto& row : rows) EXPECT_TRUE(std::isnan(row[0])) << name;
   }
 }

@@ -39,20 +39,6 @@ double largest_difference(const Rows& a, const Rows& b) {
   return largest;
 }
 
-// The logits of all tokens, in chunks of these lengths; the last is repeated.
-Rows logits_of(LlamaRunner& runner, const std::vector<std::int32_t>& tokens, const std::vector<std::size_t>& chunks) {
-  auto sequence = runner.sequence();
-  Rows all;
-  for (std::size_t start = 0, chunk = 0; start < tokens.size(); ++chunk) {
-    const std::size_t length = std::min(chunks[std::min(chunk, chunks.size() - 1)], tokens.size() - start);
-    const auto first = tokens.begin() + static_cast<std::ptrdiff_t>(start);
-    for (auto& row : runner.step({{&sequence, {first, first + static_cast<std::ptrdiff_t>(length)}}}))
-      all.push_back(std::move(row));
-    start += length;
-  }
-  return all;
-}
-
 class LlamaRanks : public testing::TestWithParam<int> {
  protected:
   static void expect_family_on_ranks(TpMode mode) {
@@ -63,7 +49,7 @@ class LlamaRanks : public testing::TestWithParam<int> {
       const TemporaryFolder folder;
       family.write(c, folder.path());
       LlamaRunner runner(folder.path(), {.threads = 2, .ranks = GetParam(), .tp_mode = mode});
-      const Rows all = logits_of(runner, family.tokens(), {61, 64, 1, 40});
+      const Rows all = logits_in_chunks(runner, family.tokens(), {61, 64, 1, 40});
       Rows kept;
       for (const std::size_t row : family.rows()) kept.push_back(all[row]);
       EXPECT_LE(largest_difference(kept, family.golden(c["name"])), kBoundOnRanks) << c["name"] << ": " << c["why"];
@@ -112,9 +98,10 @@ TEST_P(LlamaGoldenRanks, PrefillAndDecodeAgreeWithTransformers) {
   LlamaRunner::Options options{.dtype = DType::float32, .ranks = GetParam().ranks, .tp_mode = GetParam().mode};
   if (GetParam().mode == TpMode::weave) options.border = [](int num_tokens) { return num_tokens / 2; };
   LlamaRunner prefill(folder, options), decode(folder, options);
-  EXPECT_LE(largest_difference(logits_of(prefill, golden_json["tokens"], {64}), golden("prefill")), kBoundOnRanks);
-  EXPECT_LE(largest_difference(logits_of(decode, golden_json["tokens"], {1}),
-                               logits_of(prefill, golden_json["tokens"], {64})),
+  EXPECT_LE(largest_difference(logits_in_chunks(prefill, golden_json["tokens"], {64}), golden("prefill")),
+            kBoundOnRanks);
+  EXPECT_LE(largest_difference(logits_in_chunks(decode, golden_json["tokens"], {1}),
+                               logits_in_chunks(prefill, golden_json["tokens"], {64})),
             0);
 }
 
@@ -183,12 +170,13 @@ TEST(LlamaOnRanks, HeadsAreSharedOutUnevenly) {
   write_28_heads(folder.path());
   const std::vector<std::int32_t> tokens = {5, 100, 7, 3, 77, 0, 42, 9, 58, 31, 2, 99};
   LlamaRunner one(folder.path(), {});
-  const Rows expected = logits_of(one, tokens, {7, 1, 4});
+  const Rows expected = logits_in_chunks(one, tokens, {7, 1, 4});
   double largest = 0;
   for (const float logit : expected.back()) largest = std::max(largest, std::abs(static_cast<double>(logit)));
   for (const int ranks : {3, 7, 8}) {
     LlamaRunner several(folder.path(), {.ranks = ranks});
-    EXPECT_LE(largest_difference(logits_of(several, tokens, {7, 1, 4}), expected), kBoundOnRanks) << ranks << " ranks";
+    EXPECT_LE(largest_difference(logits_in_chunks(several, tokens, {7, 1, 4}), expected), kBoundOnRanks)
+        << ranks << " ranks";
   }
   EXPECT_GT(largest, 1) << "logits that differ by little would show no fault";
 }
@@ -200,7 +188,7 @@ TEST(LlamaOnRanks, NoChunkingAndNoThreadsChangeABit) {
   const TemporaryFolder folder;
   family.write(c, folder.path());
   LlamaRunner whole(folder.path(), {.ranks = 3}), chunks(folder.path(), {.threads = 6, .page_size = 7, .ranks = 3});
-  EXPECT_EQ(logits_of(whole, family.tokens(), {64}), logits_of(chunks, family.tokens(), {50, 7, 1, 33}));
+  EXPECT_EQ(logits_in_chunks(whole, family.tokens(), {64}), logits_in_chunks(chunks, family.tokens(), {50, 7, 1, 33}));
 }
 
 // The fused operator takes its regime by size; forced, each of them is taken by small steps, too, and all give the bits
@@ -213,20 +201,21 @@ TEST(LlamaOnRanks, EveryModeAndRegimeHasTheBitsOfTheDefault) {
   const std::vector<std::size_t> chunks{61, 1, 2, 40};
   for (const int ranks : {2, 3}) {
     LlamaRunner standard(folder.path(), {.ranks = ranks});
-    const Rows expected = logits_of(standard, family.tokens(), chunks);
+    const Rows expected = logits_in_chunks(standard, family.tokens(), chunks);
     for (const TpMode mode : {TpMode::symmetric, TpMode::fused, TpMode::weave}) {
       LlamaRunner other(folder.path(), {.ranks = ranks, .tp_mode = mode});
-      EXPECT_EQ(logits_of(other, family.tokens(), chunks), expected) << name_of(mode);
+      EXPECT_EQ(logits_in_chunks(other, family.tokens(), chunks), expected) << name_of(mode);
     }
     for (const auto regime :
          {AllReduceNormRegime::one_shot, AllReduceNormRegime::two_phase, AllReduceNormRegime::pipelined}) {
       LlamaRunner other(folder.path(), {.ranks = ranks, .tp_mode = TpMode::fused, .regime = regime});
-      EXPECT_EQ(logits_of(other, family.tokens(), chunks), expected) << name_of(regime) << ", " << ranks << " ranks";
+      EXPECT_EQ(logits_in_chunks(other, family.tokens(), chunks), expected)
+          << name_of(regime) << ", " << ranks << " ranks";
       LlamaRunner woven(folder.path(),
                         {.ranks = ranks, .tp_mode = TpMode::weave, .regime = regime, .border = [](int num_tokens) {
                            return num_tokens / 3;
                          }});
-      EXPECT_EQ(logits_of(woven, family.tokens(), chunks), expected)
+      EXPECT_EQ(logits_in_chunks(woven, family.tokens(), chunks), expected)
           << name_of(regime) << " in two parts, " << ranks << " ranks";
     }
   }

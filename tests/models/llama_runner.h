@@ -1,12 +1,15 @@
 // Runs a model step by step without an engine: the test chooses the chunks of sequences.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/buffer.h"
@@ -157,5 +160,20 @@ class LlamaRunner {
   StepPlan plan_;
   std::function<int(int)> border_;
 };
+
+// The logits of all tokens of one sequence, in chunks of these lengths; the last is repeated.
+inline std::vector<std::vector<float>> logits_in_chunks(LlamaRunner& runner, const std::vector<std::int32_t>& tokens,
+                                                        const std::vector<std::size_t>& chunks) {
+  auto sequence = runner.sequence();
+  std::vector<std::vector<float>> all;
+  for (std::size_t start = 0, chunk = 0; start < tokens.size(); ++chunk) {
+    const std::size_t length = std::min(chunks[std::min(chunk, chunks.size() - 1)], tokens.size() - start);
+    const auto first = tokens.begin() + static_cast<std::ptrdiff_t>(start);
+    for (auto& row : runner.step({{&sequence, {first, first + static_cast<std::ptrdiff_t>(length)}}}))
+      all.push_back(std::move(row));
+    start += length;
+  }
+  return all;
+}
 
 }  // namespace heddle

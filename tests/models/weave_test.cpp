@@ -44,21 +44,6 @@ std::vector<Border> awkward_borders() {
           {"at 7", [](int) { return 7; }}};
 }
 
-// The logits of all tokens in chunks of these lengths; the last is repeated.
-WovenLogits woven_logits(LlamaRunner& runner, const std::vector<std::int32_t>& tokens,
-                         const std::vector<std::size_t>& chunks) {
-  auto sequence = runner.sequence();
-  WovenLogits all;
-  for (std::size_t start = 0, chunk = 0; start < tokens.size(); ++chunk) {
-    const std::size_t length = std::min(chunks[std::min(chunk, chunks.size() - 1)], tokens.size() - start);
-    const auto first = tokens.begin() + static_cast<std::ptrdiff_t>(start);
-    for (auto& row : runner.step({{&sequence, {first, first + static_cast<std::ptrdiff_t>(length)}}}))
-      all.push_back(std::move(row));
-    start += length;
-  }
-  return all;
-}
-
 WovenLogits rows_kept(const WovenLogits& all, const std::vector<std::size_t>& rows) {
   WovenLogits kept;
   for (const std::size_t row : rows) kept.push_back(all.at(row));
@@ -78,11 +63,11 @@ TEST_P(WovenSteps, GiveTransformersLogitsAndTheBitsOfWholeSteps) {
     const TemporaryFolder folder;
     family.write(c, folder.path());
     LlamaRunner whole(folder.path(), {.ranks = GetParam()});
-    const WovenLogits expected = woven_logits(whole, family.tokens(), {61, 64, 1, 40});
+    const WovenLogits expected = logits_in_chunks(whole, family.tokens(), {61, 64, 1, 40});
     EXPECT_LE(distance_to(family.golden(c["name"]), rows_kept(expected, family.rows())), kWovenBound);
     const Border& border = borders[num_run++ % borders.size()];
     LlamaRunner woven(folder.path(), {.ranks = GetParam(), .border = border.of});
-    EXPECT_TRUE(woven_logits(woven, family.tokens(), {61, 64, 1, 40}) == expected) << border.name;
+    EXPECT_TRUE(logits_in_chunks(woven, family.tokens(), {61, 64, 1, 40}) == expected) << border.name;
   }
   EXPECT_TRUE(num_run > 0 || GetParam() > 3);
 }
@@ -93,10 +78,10 @@ TEST_P(WovenSteps, OfUnevenSlicesGiveTransformersLogits) {
   const nlohmann::json golden = parse_json(read_file(folder / "golden.json", 1 << 20), "golden.json");
   const std::vector<std::int32_t> tokens = golden["tokens"];
   LlamaRunner whole(folder, {.dtype = DType::float32, .ranks = GetParam()});
-  const WovenLogits expected = woven_logits(whole, tokens, {64});
+  const WovenLogits expected = logits_in_chunks(whole, tokens, {64});
   for (const Border& border : awkward_borders()) {
     LlamaRunner woven(folder, {.dtype = DType::float32, .ranks = GetParam(), .border = border.of});
-    EXPECT_TRUE(woven_logits(woven, tokens, {64}) == expected) << border.name;
+    EXPECT_TRUE(logits_in_chunks(woven, tokens, {64}) == expected) << border.name;
   }
 }
 
@@ -111,8 +96,8 @@ TEST_P(WovenSteps, OfExpertsAndLatentsGiveTransformersLogits) {
     LlamaRunner::Options in_parts = options;
     in_parts.border = awkward_borders()[2].of;
     LlamaRunner whole(folder.path(), options), woven(folder.path(), in_parts);
-    const WovenLogits expected = woven_logits(whole, family.tokens(), {30});
-    const WovenLogits found = woven_logits(woven, family.tokens(), {30});
+    const WovenLogits expected = logits_in_chunks(whole, family.tokens(), {30});
+    const WovenLogits found = logits_in_chunks(woven, family.tokens(), {30});
     EXPECT_TRUE(found == expected);
     EXPECT_LE(distance_to(family.golden(c["name"]), rows_kept(found, family.rows())), 3 * kWovenBound);
   }
@@ -153,7 +138,7 @@ TEST(WovenBatches, OnOneRankHaveTheBitsOfWholeSteps) {
   const TemporaryFolder folder;
   family.write(c, folder.path());
   LlamaRunner whole(folder.path(), {}), woven(folder.path(), {.threads = 3, .border = [](int) { return 17; }});
-  EXPECT_TRUE(woven_logits(woven, family.tokens(), {64}) == woven_logits(whole, family.tokens(), {50}));
+  EXPECT_TRUE(logits_in_chunks(woven, family.tokens(), {64}) == logits_in_chunks(whole, family.tokens(), {50}));
 }
 
 }  // namespace
