@@ -34,11 +34,11 @@ struct TraceRow {
 
 // "1024:128"
 std::optional<std::pair<int, int>> lengths_in(const std::string& text) {
-  constexpr int kMostLength = 1 << 20;
+  constexpr int kMostLineTokens = 1 << 20;
   const auto number = [&](const char* begin, const char* end) -> std::optional<int> {
     int value = 0;
     const auto [rest, error] = std::from_chars(begin, end, value);
-    if (error != std::errc() || rest != end || value < 1 || value > kMostLength) return std::nullopt;
+    if (error != std::errc() || rest != end || value < 1 || value > kMostLineTokens) return std::nullopt;
     return value;
   };
   const std::size_t colon = text.find(':');
