@@ -1,5 +1,6 @@
 // heddle wafer run: the demo model on a simulated wafer.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -71,14 +72,14 @@ TEST(WaferRun, EachPartHasItsCyclesAndSaysWhatTheyAre) {
     double cycles;
   };
   const Part parts[] = {
-      {"prefill", "Q, K, V", "simulated", 327772.17},
+      {"prefill", "Q, K, V", "simulated + analytical", 327772.17},
       {"prefill", "scores", "counted + analytical", 119733.20},
       {"prefill", "SwiGLU", "analytical", 0},
-      {"prefill", "transition", "simulated", 22061.63},
-      {"prefill", "hand-over", "simulated", 694.53},
-      {"last_token", "KV shift", "simulated", 166.88},
-      {"last_token", "embedding", "simulated", 71.81},
-      {"last_token", "all-reduce", "simulated", 5332.58},
+      {"prefill", "transition", "simulated + analytical", 22061.63},
+      {"prefill", "hand-over", "simulated + analytical", 694.53},
+      {"last_token", "KV shift", "simulated + analytical", 113.44},
+      {"last_token", "embedding", "simulated + analytical", 71.81},
+      {"last_token", "all-reduce", "simulated + analytical", 5332.58},
       {"last_token", "token choice", "simulated + analytical", 3335.65},
       {"last_token", "element-wise work", "analytical", 0},
       {"last_token", "fitted residual", "fitted", 10371.06},
@@ -99,7 +100,14 @@ TEST(WaferRun, EachPartHasItsCyclesAndSaysWhatTheyAre) {
     EXPECT_GT(by_basis["analytical"], 0);  // values, times a cost
     EXPECT_EQ(object["basis"][phase]["routes"], "counted");
     EXPECT_EQ(object["basis"][phase]["energy_j"], "fitted");
+    // Hops and words are what is simulated or counted, and nothing else is.
+    double unfitted = 0;
+    for (const auto& [basis, cycles] : by_basis.items())
+      if (basis == "simulated" || basis == "counted") unfitted += cycles.get<double>();
+    EXPECT_DOUBLE_EQ(object[phase]["hops_and_words_cycles"], unfitted);
   }
+  EXPECT_NEAR(object["prefill"]["hops_and_words_cycles"].get<double>(), 295179, 0.01);
+  EXPECT_NEAR(object["last_token"]["hops_and_words_cycles"].get<double>(), 4585, 0.01);
   EXPECT_EQ(object["basis"]["prefill"]["cycles"], "simulated + counted + analytical");
   EXPECT_EQ(object["basis"]["prefill"]["microseconds"], "simulated + counted + analytical");
   EXPECT_EQ(object["basis"]["last_token"]["cycles"], "simulated + analytical + fitted");
@@ -108,9 +116,105 @@ TEST(WaferRun, EachPartHasItsCyclesAndSaysWhatTheyAre) {
   const ProgramResult text = run_heddle(run_of({"--prompt", "12 + 30 =", "--max-tokens", "4"}));
   EXPECT_THAT(text.out,
               testing::ContainsRegex("prefill .*: [0-9.]+ % simulated, [0-9.]+ % counted, [0-9.]+ % analytical;"));
+  EXPECT_THAT(text.out, testing::ContainsRegex("hops and words +[0-9]+ cycles of these, [0-9.]+ %: simulated \\+ "
+                                               "counted, in which nothing was fitted"));
+  EXPECT_THAT(text.out,
+              testing::ContainsRegex("hops and words +[0-9]+ cycles of the last token, [0-9.]+ %: simulated,"));
   EXPECT_THAT(text.out, testing::Not(HasSubstr("100.0 % simulated")));
   EXPECT_THAT(text.out,
               testing::ContainsRegex("norms +[0-9]+ cycles, [0-9.]+ %, [0-9]+ simulated \\+ [0-9]+ analytical"));
+}
+
+// The same run on a device whose operations, calls, stages and values are dear: what is simulated or counted is the same.
+TEST(WaferRun, HopsAndWordsHoldNoFittedConstant) {
+  const TemporaryFolder folder;
+  const std::string file = (folder.path() / "dear.json").string();
+  write_file(file, R"({"base": "wse-2", "mac_cycles": 2, "call_cycles": 100, "value_cycles": 50, "beta_cycles": 17,
+                       "decode_serial_cycles": 5000, "vector_slice_cycles": 3})");
+  std::vector<nlohmann::json> runs;
+  for (const std::string& device : {std::string("wse-2"), file}) {
+    const ProgramResult result =
+        run_heddle(run_of({"--prompt", "12 + 30 =", "--max-tokens", "3", "--device", device, "--json"}));
+    ASSERT_EQ(result.status, 0) << result.err;
+    runs.push_back(nlohmann::json::parse(result.out));
+  }
+  for (const char* phase : {"prefill", "last_token"}) {
+    EXPECT_NEAR(runs[0][phase]["hops_and_words_cycles"].get<double>(),
+                runs[1][phase]["hops_and_words_cycles"].get<double>(), 1e-6);
+    EXPECT_LT(runs[0][phase]["cycles"], runs[1][phase]["cycles"]);
+  }
+}
+
+// What the analytical model says beside a run is what `predict` says of the same work, and the run's own options.
+TEST(WaferRun, TheAnalyticalColumnIsPredictsOwn) {
+  struct Case {
+    std::vector<std::string> options;
+    double prefill, token;
+  };
+  for (const auto& [options, prefill, token] : {Case{{}, 1307378.758, 96065.759},
+                                                {{"--k", "1"}, 1307378.758, 97299.190},
+                                                {{"--sync", "barrier"}, 1307378.758, 96689.759},
+                                                {{"--sync", "rendezvous", "--k", "1"}, 1307378.758, 97767.190}}) {
+    SCOPED_TRACE(fmt::format("{}", fmt::join(options, " ")));
+    std::vector<std::string> run = run_of({"--prompt", "12 + 30 =", "--max-tokens", "2", "--json"});
+    run.insert(run.end(), options.begin(), options.end());
+    const ProgramResult result = run_heddle(run);
+    ASSERT_EQ(result.status, 0) << result.err;
+    const auto object = nlohmann::json::parse(result.out);
+    const auto& analytical = object["analytical"];
+    EXPECT_NEAR(analytical["prefill_cycles"].get<double>(), prefill, 0.01);
+    EXPECT_NEAR(analytical["decode_cycles"].get<double>(), token, 0.01);
+    double sum = 0;
+    for (const auto& [part, cycles] : analytical["prefill_breakdown"].items()) sum += cycles.get<double>();
+    EXPECT_NEAR(sum, analytical["prefill_cycles"].get<double>(), 1e-6 * sum);
+    for (const auto& [phase, cycles] :
+         {std::pair{"prefill", analytical["prefill_cycles"]}, {"decode", analytical["decode_cycles"]}}) {
+      std::vector<std::string> predict{"wafer",     "predict", "--model", (demo_model() / "config.json").string(),
+                                       "--phase",   phase,     "--mesh",  "8",
+                                       "--context", "8",       "--json"};
+      for (std::size_t i = 0; i + 1 < options.size(); i += 2)
+        if (options[i] != "--k" || std::string_view(phase) == "decode")
+          predict.insert(predict.end(), {options[i], options[i + 1]});
+      const ProgramResult predicted = run_heddle(predict);
+      ASSERT_EQ(predicted.status, 0) << predicted.err;
+      EXPECT_DOUBLE_EQ(nlohmann::json::parse(predicted.out)["cycles"], cycles) << phase;
+    }
+    EXPECT_EQ(object["sync"], options.size() > 0 && options[0] == "--sync" ? options[1] : "dataflow");
+    EXPECT_EQ(object["phases"], !options.empty() && options[options.size() - 2] == "--k" ? 1 : 2);
+  }
+}
+
+// Where cores hardly compute, a barrier costs the prefill's sums their way: in the analytical column, too.
+TEST(WaferRun, TheAnalyticalPrefillHasTheRunsSynchronisation) {
+  const TemporaryFolder folder;
+  const std::string file = (folder.path() / "quick.json").string();
+  write_file(file, R"({"base": "wse-2", "mac_cycles": 0.01, "call_cycles": 0.01})");
+  std::vector<double> cycles;
+  for (const char* sync : {"dataflow", "barrier"}) {
+    const ProgramResult run =
+        run_heddle(run_of({"--prompt", "12 + 30 =", "--max-tokens", "1", "--device", file, "--sync", sync, "--json"}));
+    const ProgramResult predicted =
+        run_heddle({"wafer", "predict", "--model", (demo_model() / "config.json").string(), "--phase", "prefill",
+                    "--mesh", "8", "--context", "8", "--device", file, "--sync", sync, "--json"});
+    ASSERT_EQ(run.status + predicted.status, 0) << run.err << predicted.err;
+    cycles.push_back(nlohmann::json::parse(run.out)["analytical"]["prefill_cycles"]);
+    EXPECT_DOUBLE_EQ(nlohmann::json::parse(predicted.out)["cycles"], cycles.back());
+  }
+  EXPECT_LT(cycles[0], cycles[1]);
+}
+
+// One token comes from the prompt alone: nothing is said of a decode that was not.
+TEST(WaferRun, WithoutDecodeSaysNothingOfIt) {
+  const ProgramResult result = run_heddle(run_of({"--prompt", "12 + 30 =", "--max-tokens", "1", "--json"}));
+  ASSERT_EQ(result.status, 0) << result.err;
+  const auto object = nlohmann::json::parse(result.out);
+  for (const char* key : {"decode_cycles", "last_token", "idle_share"}) {
+    EXPECT_FALSE(object.contains(key)) << key;
+    EXPECT_FALSE(object["basis"].contains(key)) << key;
+  }
+  EXPECT_FALSE(object["analytical"].contains("decode_cycles"));
+  EXPECT_EQ(object["basis"]["token_cycles"], object["basis"]["prefill"]["cycles"]);
+  EXPECT_EQ(result.out.find("\"\""), std::string::npos) << "an empty basis";
 }
 
 // The model moves from 12 x 12 cores to 10 x 20, or the other way: the tokens are the CPU's.
@@ -273,7 +377,7 @@ TEST(WaferRun, RegionsShareTheLayersAndSayTheSame) {
   EXPECT_EQ(runs[1]["regions"], 3);
   EXPECT_GT(runs[1]["decode_cycles"], runs[0]["decode_cycles"]);
   EXPECT_GT(runs[1]["last_token"]["breakdown"]["hand-over"], 0);
-  EXPECT_EQ(runs[1]["basis"]["last_token"]["breakdown"]["way to the next region"], "simulated");
+  EXPECT_EQ(runs[1]["basis"]["last_token"]["breakdown"]["way to the next region"], "simulated + analytical");
   EXPECT_GT(runs[1]["kv_capacity_tokens"], runs[0]["kv_capacity_tokens"]);
   EXPECT_NEAR(runs[1]["idle_share"], 2.0 / 3, 0.01);
 }

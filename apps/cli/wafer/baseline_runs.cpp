@@ -78,9 +78,9 @@ std::string text_of(const std::vector<BaselineRun>& runs) {
     for (const Basis basis : kLayerBases) rows.back().push_back(fmt::format("{:.0f}", percent_of(run, basis)));
   }
   return table_text(rows) +
-         "\nOf the run's cycles: counted, words on links and compute (Ladder's on 24 of its steps); analytical, "
-         "compute "
-         "and element-wise\nwork of decode by formula; fitted, decode's residual.\n";
+         "\nOf the run's cycles: counted, hops and words on links (Ladder's on 24 of its steps); analytical, compute "
+         "and routing stages,\nand decode's element-wise work: their number times fitted costs; fitted, decode's "
+         "residual.\n";
 }
 
 }  // namespace heddle

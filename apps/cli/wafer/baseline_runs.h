@@ -15,8 +15,8 @@ struct BaselineRun {
   std::string row;
   int side = 0;
   double published = 0, fitted = 0, run = 0;  // tokens per second
-  // Of the run. Transfers were counted, and prefill's compute; in decode the rest is the analytical model's, with its
-  // element-wise work and its fitted residual, as it is in WaferLLM's programs.
+  // Of the run. Hops and words were counted; compute and stages are analytical, and in decode the rest is the analytical
+  // model's, with its element-wise work and its fitted residual, as it is in WaferLLM's programs.
   WaferCost layer;
 };
 

@@ -93,6 +93,7 @@ void run_predict(const CLI::App& command, const PredictOptions& options) {
                       {"method", options.method},
                       {"context", work.context}};
   if (work.method == WaferMethod::waferllm) object["sync"] = options.sync;
+  if (work.method == WaferMethod::waferllm && work.phase != WaferPhase::prefill) object["phases"] = options.phases;
   if (work.method != WaferMethod::waferllm) object["ignores_as_published"] = ignored_properties(work.method);
   object.update(mesh_json(work));
   if (work.phase == WaferPhase::end_to_end) object["output"] = work.output;

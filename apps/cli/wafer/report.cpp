@@ -59,6 +59,13 @@ Bases basis_of_memory(const WaferWork& work) {
 
 }  // namespace
 
+std::string hops_and_words_basis(const WaferCost& cost) {
+  Bases ran;
+  for (const Basis basis : {Basis::simulated, Basis::counted})
+    if (cost.bases().has(basis)) ran |= basis;
+  return text_of(ran);
+}
+
 ordered_json basis_json(const WaferCost& cost) {
   ordered_json parts = ordered_json::object(), by_basis = ordered_json::object();
   for (const WaferCost::Part& part : cost.breakdown) {

@@ -31,6 +31,9 @@ struct PartText {
 };
 std::vector<PartText> parts_of(const WaferCost& cost);
 
+// Of a program that ran: what its cycles without fitted costs are, "simulated", "counted" or both.
+std::string hops_and_words_basis(const WaferCost& cost);
+
 // The basis of each field of the above JSON. Memory and routes are a formula's, or were counted where a program ran.
 nlohmann::ordered_json basis_json(const WaferCost& cost);
 // `rate`: of the tokens per second (cells.h).

@@ -72,15 +72,20 @@ struct ClosedForms {
   const PlmrDevice& device;
   const WaferModel& model;
   const WaferLayout& layout;
+  const AllReduceOptions& all_reduce;  // the run's, and with it how steps begin
 
   WaferPrediction prefill(std::int64_t tokens) const {
     return predict_wafer(device, model,
-                         {.phase = WaferPhase::prefill, .prefill_mesh = layout.prefill_mesh, .context = tokens});
+                         {.phase = WaferPhase::prefill,
+                          .prefill_mesh = layout.prefill_mesh,
+                          .context = tokens,
+                          .all_reduce = all_reduce});
   }
   // For the token after `context` others.
   WaferPrediction decode(std::int64_t context) const {
-    return predict_wafer(device, model,
-                         {.phase = WaferPhase::decode, .decode_mesh = layout.decode_mesh, .context = context});
+    return predict_wafer(
+        device, model,
+        {.phase = WaferPhase::decode, .decode_mesh = layout.decode_mesh, .context = context, .all_reduce = all_reduce});
   }
 };
 
@@ -173,8 +178,9 @@ std::int64_t capacity_of(const WaferFit& fit, const KvRows& rows) {
 }
 
 constexpr const char* kBasisLegend =
-    "simulated: ran on the cores; counted: stands for what runs beside it, or words on links; analytical: a number of "
-    "values or multiply-accumulates, times a cost; fitted: explained by nothing that ran";
+    "simulated: hops and words of what ran on the cores; counted: hops and words that stand for what runs beside them, "
+    "or of a transition too large to play; analytical: what operations, calls, stages and values add, their number "
+    "times fitted costs; fitted: explained by nothing that ran";
 
 // Cycles by basis: "72.0 % simulated, 28.0 % fitted".
 std::string shares_text(const WaferCost& cost) {
@@ -185,27 +191,45 @@ std::string shares_text(const WaferCost& cost) {
   return fmt::format("{}", fmt::join(shares, ", "));
 }
 
+// With a key of its own for what was not fitted.
+ordered_json ran_json(const PlmrDevice& device, const WaferCost& cost) {
+  ordered_json object = json_of(device, cost);
+  object["hops_and_words_cycles"] = cost.hops_and_words();
+  return object;
+}
+
+ordered_json ran_basis_json(const WaferCost& cost) {
+  ordered_json object = basis_json(cost);
+  object["hops_and_words_cycles"] = hops_and_words_basis(cost);
+  return object;
+}
+
+bool has_decoded(const Run& run) {
+  return !run.decode.breakdown.empty();
+}
+
 // Of each field of a run's JSON, in its shape.
 ordered_json basis_json(const Run& run) {
   const std::string ran = text_of(Basis::simulated), counted = text_of(Basis::counted);
-  const std::string token = text_of(run.decode.bases()), closed = text_of(run.closed.bases());
-  return {{"text", ran},
-          {"tokens", ran},
-          {"prefill", basis_json(run.prefill)},
-          {"token_cycles", text_of(run.prefill.bases() | run.decode.bases())},
-          {"decode_cycles", token},
-          {"last_token", basis_json(run.decode)},
-          {"idle_share", token},
-          {"analytical",
-           {{"prefill_cycles", closed},
-            {"prefill_breakdown", basis_json(run.closed)["breakdown"]},
-            {"decode_cycles", text_of(Basis::analytical | Basis::fitted)}}},
-          {"prefill_regions", counted},
-          {"regions", counted},
-          {"spill", counted},
-          {"kv_capacity_tokens", counted},
-          {"kv_tokens_fullest_row", ran},
-          {"check", ran}};
+  ordered_json basis{
+      {"text", ran},
+      {"tokens", ran},
+      {"prefill", ran_basis_json(run.prefill)},
+      {"token_cycles", text_of(run.prefill.bases() | run.decode.bases())},
+      {"analytical",
+       {{"prefill_cycles", text_of(run.closed.bases())}, {"prefill_breakdown", basis_json(run.closed)["breakdown"]}}},
+      {"prefill_regions", counted},
+      {"regions", counted},
+      {"spill", counted},
+      {"kv_capacity_tokens", counted},
+      {"kv_tokens_fullest_row", ran},
+      {"check", ran}};
+  if (has_decoded(run)) {
+    basis["decode_cycles"] = basis["idle_share"] = text_of(run.decode.bases());
+    basis["last_token"] = ran_basis_json(run.decode);
+    basis["analytical"]["decode_cycles"] = text_of(Basis::analytical | Basis::fitted);
+  }
+  return basis;
 }
 
 ordered_json json_of(const PlmrDevice& device, const WaferLayout& layout, double idle_core_bytes) {
@@ -224,7 +248,7 @@ ordered_json json_of(const PlmrDevice& device, const WaferLayout& layout, double
 }
 
 ordered_json json_of(const Run& run, const PlmrDevice& device, const WaferLayout& layout, const std::string& model,
-                     const KvRows& rows) {
+                     const AllReduceOptions& all_reduce, const KvRows& rows) {
   ordered_json tokens = ordered_json::array(), cycles = ordered_json::array();
   std::string text;
   for (const Generated& generated : run.tokens) {
@@ -232,21 +256,26 @@ ordered_json json_of(const Run& run, const PlmrDevice& device, const WaferLayout
     cycles.push_back(generated.cycles);
     text += generated.text;
   }
-  ordered_json object{{"model", model}, {"mesh", json_of(layout.decode_mesh)}};
+  ordered_json object{{"model", model},
+                      {"mesh", json_of(layout.decode_mesh)},
+                      {"sync", name_of(all_reduce.sync)},
+                      {"phases", all_reduce.phases}};
   object.update(json_of(device, layout, run.idle_core_bytes));
   object.update({{"prompt_tokens", run.prompt_tokens},
                  {"text", text},
                  {"tokens", tokens},
                  {"finish_reason", run.finish},
-                 {"prefill", json_of(device, run.prefill)},
-                 {"token_cycles", cycles},
-                 {"decode_cycles", decode_totals(run).cycles},
-                 {"last_token", json_of(device, run.decode)},
-                 {"idle_share", run.idle_share},
-                 {"analytical",
-                  {{"prefill_cycles", run.closed.cycles()},
-                   {"prefill_breakdown", json_of(device, run.closed)["breakdown"]},
-                   {"decode_cycles", decode_totals(run).predicted}}},
+                 {"prefill", ran_json(device, run.prefill)},
+                 {"token_cycles", cycles}});
+  ordered_json analytical{{"prefill_cycles", run.closed.cycles()},
+                          {"prefill_breakdown", json_of(device, run.closed)["breakdown"]}};
+  if (has_decoded(run)) {
+    object.update({{"decode_cycles", decode_totals(run).cycles},
+                   {"last_token", ran_json(device, run.decode)},
+                   {"idle_share", run.idle_share}});
+    analytical["decode_cycles"] = decode_totals(run).predicted;
+  }
+  object.update({{"analytical", analytical},
                  {"kv_capacity_tokens", capacity_of(layout.decode, rows)},
                  {"kv_tokens_fullest_row", rows.fullest()},
                  {"basis", basis_json(run)}});
@@ -274,6 +303,10 @@ std::string summary_of(const Run& run, const PlmrDevice& device, const WaferLayo
                                                      closed > 0 ? fmt::format("analytical model {:.0f}", closed)
                                                                 : "not in the analytical model"));
   }
+  lines += line_text(
+      "  hops and words",
+      fmt::format("{:.0f} cycles of these, {:.1f} %: {}, in which nothing was fitted", run.prefill.hops_and_words(),
+                  100 * run.prefill.hops_and_words() / run.prefill.cycles(), hops_and_words_basis(run.prefill)));
   const std::int64_t made = std::ssize(run.tokens) - 1;
   if (decode.cycles > 0) {
     lines += line_text("decode",
@@ -283,6 +316,11 @@ std::string summary_of(const Run& run, const PlmrDevice& device, const WaferLayo
     for (const PartText& part : parts_of(run.decode))
       lines += line_text("  " + part.name, fmt::format("{:.0f} cycles of the last token, {:.1f} %, {}", part.cycles,
                                                        100 * part.cycles / run.decode.cycles(), part.basis));
+    lines += line_text("  hops and words",
+                       fmt::format("{:.0f} cycles of the last token, {:.1f} %: {}, in which nothing "
+                                   "was fitted",
+                                   run.decode.hops_and_words(), 100 * run.decode.hops_and_words() / run.decode.cycles(),
+                                   hops_and_words_basis(run.decode)));
   }
   lines += line_text("basis", kBasisLegend);
   lines += line_text("a core",
@@ -363,7 +401,7 @@ void run_on_wafer(const RunOptions& options) {
   const int rows_of_cores = (options.decode_mesh ? *options.decode_mesh : *options.mesh).height;
   const WaferLayout layout = layout_of(options, device, shape, std::ssize(prompt), (evenly - 1) / rows_of_cores + 1);
   check_prefill_mesh(layout.prefill_mesh);
-  const ClosedForms forms{device, shape, layout};
+  const ClosedForms forms{device, shape, layout, options.all_reduce};
   Run run{.prompt_tokens = std::ssize(prompt),
           .prefill = {},
           .closed = forms.prefill(std::ssize(prompt)).cost,
@@ -411,7 +449,7 @@ void run_on_wafer(const RunOptions& options) {
     run.difference = compare_with_cpu(*source, tokens, std::ssize(prompt) - 1, run.logits, threads);
   }
 
-  write_wafer_result(options.output, device, json_of(run, device, layout, options.model, rows),
+  write_wafer_result(options.output, device, json_of(run, device, layout, options.model, options.all_reduce, rows),
                      summary_of(run, device, layout, rows));
   if (heat_map) write_kv_heat_map(*heat_map, run.history, options.kv_method == KvMethod::concat ? row_tokens : 0);
   if (interrupt.interrupted()) throw Interrupted{interrupt.signal()};

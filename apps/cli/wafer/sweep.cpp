@@ -26,8 +26,21 @@ struct SweepOptions {
 };
 
 const char* const kColumns[] = {
-    "side",    "sram_bytes",           "tokens_per_s", "low",   "high", "cycles", "memory_bytes_per_core",
-    "regions", "regions_side_by_side", "idle_share",   "basis", "error"};
+    "side",    "sram_bytes",           "tokens_per_s", "low",  "high", "cycles", "memory_bytes_per_core",
+    "regions", "regions_side_by_side", "idle_share",   "error"};
+// Bases as columns, by the key of "basis" in JSON: of rate and cycles, low and high, memory and regions and what is idle.
+struct BasisColumn {
+  const char *name, *key;
+};
+constexpr BasisColumn kBasisColumns[] = {{"basis", "tokens_per_s"},
+                                         {"range_basis", "low"},
+                                         {"memory_basis", "memory_bytes_per_core"},
+                                         {"area_basis", "regions_side_by_side"}};
+
+std::string cell_text(const ordered_json& value) {
+  if (value.is_null()) return "";
+  return value.is_string() ? value.get<std::string>() : fmt::format("{:.6g}", value.get<double>());
+}
 
 ordered_json row_of(const SweepOptions& options, PlmrDevice device, const NamedWaferModel& model, int side,
                     double times) {
@@ -49,8 +62,12 @@ ordered_json row_of(const SweepOptions& options, PlmrDevice device, const NamedW
                 {"memory_bytes_per_core", p.cost.memory_bytes},
                 {"regions", p.regions},
                 {"regions_side_by_side", p.room.side_by_side},
-                {"idle_share", 1 - 1.0 / std::max(p.regions, 1)},
-                {"basis", text_of(basis_of_rate(device, model.name, work, p))}});
+                {"idle_share", 1 - 1.0 / std::max(p.regions, 1)}});
+    ordered_json basis = basis_json(device, work, p, basis_of_rate(device, model.name, work, p));
+    basis["low"] = basis["high"] = basis["range"];
+    basis["idle_share"] = basis["regions"];
+    for (const char* column : kColumns)
+      if (basis.contains(column)) row["basis"][column] = basis[column];
   } catch (const InputError& error) {
     row["error"] = error.what();
   }
@@ -69,22 +86,34 @@ void run_sweep(const CLI::App& command, const SweepOptions& options) {
       rows * std::ssize(options.sram_times) > kMostRows)
     throw_error<InputError>("{} sides and {} memories are more than {} rows; give a larger --step", rows,
                             options.sram_times.size(), kMostRows);
+  ordered_json object{{"model", model.name},      {"device", device.name},      {"phase", options.phase},
+                      {"method", options.method}, {"context", options.context}, {"sync", nullptr},
+                      {"phases", nullptr}};
+  if (options.method == "waferllm") object["sync"] = options.sync;
+  if (options.method == "waferllm" && options.phase == "decode") object["phases"] = options.phases;
   ordered_json rows = ordered_json::array();
-  std::vector<std::vector<std::string>> table{{std::begin(kColumns), std::end(kColumns)}};
+  // What all rows have in common is in the rows of CSV alone: a file is told from another's by nothing else.
+  std::vector<std::vector<std::string>> table(1);
+  std::vector<std::string> common;
+  for (const auto& [name, value] : object.items()) {
+    if (!options.output.csv) break;
+    table[0].push_back(name);
+    common.push_back(cell_text(value));
+  }
+  table[0].insert(table[0].end(), std::begin(kColumns), std::end(kColumns));
+  for (const BasisColumn& column : kBasisColumns) table[0].emplace_back(column.name);
   for (const double times : options.sram_times)
     for (int side = options.from; side <= options.to; side += options.step) {
       rows.push_back(row_of(options, device, model, side, times));
-      std::vector<std::string> cells;
-      for (const char* column : kColumns) {
-        const ordered_json value = rows.back().value(column, ordered_json());
-        cells.push_back(value.is_null()     ? ""
-                        : value.is_string() ? value.get<std::string>()
-                                            : fmt::format("{:.6g}", value.get<double>()));
-      }
+      std::vector<std::string> cells = common;
+      for (const char* column : kColumns) cells.push_back(cell_text(rows.back().value(column, ordered_json())));
+      const ordered_json bases = rows.back().value("basis", ordered_json::object());
+      for (const BasisColumn& column : kBasisColumns) cells.push_back(bases.value(column.key, ""));
       table.push_back(std::move(cells));
     }
-  ordered_json object{{"model", model.name},      {"device", device.name},      {"phase", options.phase},
-                      {"method", options.method}, {"context", options.context}, {"rows", rows}};
+  for (const char* name : {"sync", "phases"})
+    if (object[name].is_null()) object.erase(name);
+  object["rows"] = std::move(rows);
   write_wafer_table(options.output, device, std::move(object), table);
 }
 

@@ -83,9 +83,9 @@ void add_gemm_trends(const Costs& costs, std::vector<WaferTrend>& trends) {
                       fmt::format("x {:.2f}", growth), growth > 1});
     // Section 1 states neither size nor mesh: figure 9's smallest matrix, on its two largest meshes.
     const double at_600 = costs.times_faster(2048, 600, method), at_720 = costs.times_faster(2048, 720, method);
-    const double mean = (at_600 + at_720) / 2;
     trends.push_back({fmt::format("MeshGEMM over {} (2K at 600 and 720, barriers)", name), "2 to 3 x",
-                      fmt::format("{:.1f} and {:.1f} x", at_600, at_720), mean >= 1.95 && mean <= 3.05});
+                      fmt::format("{:.1f} and {:.1f} x", at_600, at_720),
+                      std::min(at_600, at_720) >= 1.95 && std::max(at_600, at_720) <= 3.05});
   }
   const double growth = costs.gemm(2048, 720, WaferGemm::mesh_gemm) / costs.gemm(2048, 360, WaferGemm::mesh_gemm);
   trends.push_back({"fig 9: GEMM 2K from 360 to 720, MeshGEMM", "stable", fmt::format("x {:.2f}", growth),
@@ -191,10 +191,10 @@ void add_table_statements(const Costs& costs, std::vector<WaferTrend>& trends) {
   struct Gain {
     const char* model;
     double said;
-    Basis basis;
+    Bases basis;
   };
-  for (const auto& [model, said, basis] :
-       {Gain{"llama-3-8b", 1.4, Basis::fitted}, Gain{"qwen2-72b", 1.6, Basis::held_out}}) {
+  const Bases unseen = Basis::analytical | Basis::held_out;
+  for (const auto& [model, said, basis] : {Gain{"llama-3-8b", 1.4, Basis::fitted}, Gain{"qwen2-72b", 1.6, unseen}}) {
     const double gain = costs.tokens(model, WaferPhase::prefill, 720) / costs.tokens(model, WaferPhase::prefill, 480);
     trends.push_back({fmt::format("7.1: {}'s prefill from 480 to 720", model), fmt::format("{} x", said),
                       fmt::format("{:.2f} x", gain), std::abs(gain / said - 1) < 0.05, basis});
@@ -204,7 +204,7 @@ void add_table_statements(const Costs& costs, std::vector<WaferTrend>& trends) {
   const double ms = costs.device.seconds(costs.gemv(32768, 750).cycles()) * 1e3;
   const double times = published::kGemvs[0].gpu_ms[2] / ms;  // 16 GPUs take about as long for 32K as for 16K
   trends.push_back({"7.5: 32K GEMV over 16 A100s", "166 x", fmt::format("{:.0f} x", times), times > 155 && times < 177,
-                    Basis::held_out});
+                    unseen | Basis::published});  // the GPUs' time is
 }
 
 }  // namespace

@@ -12,8 +12,9 @@ namespace heddle {
 struct WaferTrend {
   std::string statement, published, predicted;
   bool holds = false;
-  // Fitted where constants were fitted to what the sentence is about, held out where they were fitted to other cells and
-  // these were kept back; an average over several kinds has them all.
+  // Of the prediction. Fitted where constants were fitted to what the sentence is about; held out where the cells were kept
+  // back: what the text says of them is known, and only the averages over four models were fitted to it. An average over
+  // several kinds has them all.
   Bases basis = Basis::analytical;
 };
 

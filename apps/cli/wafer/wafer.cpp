@@ -45,6 +45,7 @@ void add_csv_option(CLI::App& command, WaferOutput& output) {
 }
 
 PlmrDevice open_device(const WaferOutput& output) {
+  if (output.csv && output.json) throw_error<InputError>("--csv and --json: give one, a result has one form");
   PlmrDevice device = open_plmr_device(output.device);
   if (output.sram_bytes) device.sram_bytes.value = *output.sram_bytes;
   return device;
@@ -84,6 +85,10 @@ WaferMesh mesh_on(const PlmrDevice& device, WaferMesh mesh) {
 
 WaferSync wafer_sync(const std::string& name) {
   return name == "rendezvous" ? WaferSync::rendezvous : name == "barrier" ? WaferSync::barrier : WaferSync::dataflow;
+}
+
+const char* name_of(WaferSync sync) {
+  return sync == WaferSync::rendezvous ? "rendezvous" : sync == WaferSync::barrier ? "barrier" : "dataflow";
 }
 
 WaferMethod wafer_method(const std::string& name) {

@@ -28,7 +28,7 @@ void add_wafer_output_options(CLI::App& command, WaferOutput& output);
 // --csv, likewise.
 void add_csv_option(CLI::App& command, WaferOutput& output);
 
-// The device that the options name. Throws as open_plmr_device.
+// The device that the options name. Throws as open_plmr_device, and InputError where both --csv and --json are given.
 PlmrDevice open_device(const WaferOutput& output);
 
 // "420" (the side) or "420x360" (cores along x, cores along y). Sides below 3 are rejected where the mesh is used.
@@ -63,6 +63,7 @@ WaferMethod wafer_method(const std::string& name);
 
 // "dataflow", "rendezvous" or "barrier".
 WaferSync wafer_sync(const std::string& name);
+const char* name_of(WaferSync sync);
 
 // The verbs.
 void add_wafer_gemm(CLI::App& wafer);

@@ -6,12 +6,11 @@
 
 namespace heddle {
 
-// simulated: a program ran on all cores of a simulated mesh, or its messages went over the links one by one; cycles follow
-// from its steps, words and hops, in the device's costs of an operation, a call, a hop and a stage. counted: what a program
-// does was counted and not played: words on links, steps that stand for others, tiles and routes of a core. analytical: a
-// formula or a product, with constants that were fitted to other cells. fitted: constants were fitted to this very figure,
-// or stand for nothing else. published: a number of the paper. held out: analytical, of a published figure that was kept back
-// from us.
+// simulated: words went over the links of a simulated mesh, and cycles are their hops, ramps, words and waits; nothing in it
+// was fitted. counted: what a program does was counted and not played: words on links, steps that stand for others, tiles
+// and routes of a core; nothing in it was fitted. analytical: a formula, or a number of operations, calls, stages or values
+// times a cost, whose constants were fitted to other cells. fitted: constants were fitted to this very figure, or stand for
+// nothing else. published: a number of the paper. held out: analytical, of published figures that were kept back from us.
 enum class Basis : std::uint8_t { simulated, counted, analytical, fitted, published, held_out };
 
 // The bases of what a number is made of: "simulated + fitted" has a simulated and a fitted part.

@@ -212,6 +212,12 @@ Constant parse_constant(const JsonField& field, const PlmrField& rule, std::stri
 
 }  // namespace
 
+PlmrDevice without_fitted_costs(PlmrDevice device) {
+  for (Constant PlmrDevice::*constant : kFittedConstants) (device.*constant).value = 0;
+  device.vector_slice_cycles.value = 0;
+  return device;
+}
+
 std::span<const PlmrField> plmr_fields() {
   return kFields;
 }

@@ -61,6 +61,10 @@ inline constexpr std::array<Constant PlmrDevice::*, 6> kVariedConstants{
     &PlmrDevice::mac_cycles,  &PlmrDevice::call_cycles,          &PlmrDevice::value_cycles,
     &PlmrDevice::beta_cycles, &PlmrDevice::decode_serial_cycles, &PlmrDevice::tile_rounding};
 
+// The device if operations, calls, stages and values cost nothing. What then takes time is hops, ramps and words, which
+// were not fitted.
+PlmrDevice without_fitted_costs(PlmrDevice device);
+
 // The constants of a device, with their names in files and their valid ranges.
 struct PlmrField {
   std::string_view name;

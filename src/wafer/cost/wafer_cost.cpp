@@ -296,6 +296,14 @@ void WaferCost::add(std::string_view part, double cycles, Basis basis) {
     same->cycles += cycles;
 }
 
+void WaferCost::add_run(std::string_view part, double cycles, double hops_and_words, Basis basis) {
+  constexpr double kRounding = 1e-9;  // clocks are rounded to ticks
+  const double own = std::min(hops_and_words, cycles), rest = cycles - own;
+  const bool has_rest = rest > kRounding * cycles;
+  if (own > 0 || !has_rest) add(part, has_rest ? own : cycles, basis);
+  if (has_rest) add(part, rest, Basis::analytical);
+}
+
 double wafer_weight_bytes(const WaferModel& model) {
   const double d = model.hidden, heads = static_cast<double>(model.num_heads) * model.head_dim;
   const double kv_heads = static_cast<double>(model.num_kv_heads) * model.head_dim;

@@ -65,12 +65,19 @@ struct WaferCost {
   double resident_bytes = 0;  // the part of memory_bytes that stays for the next token: a layer's weights and KV cache
   double buffer_bytes = 0;    // the part of memory_bytes for the tiles of a prefill layer's largest GEMM
 
+  double at_least = 0;  // cycles that a run whose words were counted cannot take less than; 0 of others
+
   double cycles() const;                       // the sum of the breakdown
   double cycles(std::string_view part) const;  // of the part of that name; 0 if there is none
   double cycles(Basis basis) const;
   Bases bases() const;  // of all parts
   Bases bases(std::string_view part) const;
   void add(std::string_view part, double cycles, Basis basis = Basis::analytical);
+  // Of a program that ran: all its cycles, and those that remain where nothing that was fitted costs anything
+  // (without_fitted_costs). The latter have `basis`; what fitted costs add to them is analytical.
+  void add_run(std::string_view part, double cycles, double hops_and_words, Basis basis);
+  // Simulated and counted: nothing in them was fitted.
+  double hops_and_words() const { return cycles(Basis::simulated) + cycles(Basis::counted); }
 };
 
 // Regions of experts: bands of `height` rows of the mesh, which work at the same time. Expert e runs in band e % count;

@@ -59,26 +59,38 @@ double run_gemv(M& mesh, const PlmrDevice& device, std::int64_t k, std::int64_t 
   return product;
 }
 
-WaferCost cost_of(const CoreBudget& budget, double compute, double transfers, WaferMethod method, Basis basis) {
-  return {.breakdown = {{"compute", compute, basis},
-                        {is_t10(method) ? "exchange" : "remote reads and writes", transfers, basis}},
-          .memory_bytes = budget.memory_bytes(),
-          .routes = budget.routes()};
+struct Transfers {
+  double cycles, hops_and_words;
+};
+
+WaferCost cost_of(const CoreBudget& budget, double compute, const Transfers& transfers, WaferMethod method,
+                  Basis basis) {
+  WaferCost cost{.breakdown = {}, .memory_bytes = budget.memory_bytes(), .routes = budget.routes()};
+  cost.add("compute", compute);
+  cost.add_run(is_t10(method) ? "exchange" : "remote reads and writes", transfers.cycles, transfers.hops_and_words,
+               basis);
+  return cost;
 }
 
-// Program: returns the cycles of compute of a mesh that it runs on.
+// Program: returns the cycles of compute of a mesh that it runs on, with the device's costs.
 template <class Program>
 WaferCost simulate(const PlmrDevice& device, WaferMesh cores, WaferMethod method, Program&& program) {
   EventMesh mesh(device, Grid::of_cores(cores));
-  const double compute = program(mesh);
-  return cost_of(mesh.budget(), compute, static_cast<double>(mesh.cycles()) - compute, method, Basis::simulated);
+  const double compute = program(mesh, device), transfers = static_cast<double>(mesh.cycles()) - compute;
+  const PlmrDevice bare = without_fitted_costs(device);
+  EventMesh without(bare, Grid::of_cores(cores));
+  program(without, bare);
+  return cost_of(mesh.budget(), compute, {transfers, static_cast<double>(without.cycles())}, method, Basis::simulated);
 }
 
 template <class Program>
 WaferCost count(const PlmrDevice& device, WaferMesh cores, WaferMethod method, int steps, Program&& program) {
   LoadMesh mesh(device, cores, steps);
   program(mesh);
-  return cost_of(mesh.budget(), mesh.compute_cycles(), mesh.transfer_cycles(), method, Basis::counted);
+  WaferCost cost = cost_of(mesh.budget(), mesh.compute_cycles(), {mesh.transfer_cycles(), mesh.hops_and_words()},
+                           method, Basis::counted);
+  cost.at_least = mesh.compute_cycles() + mesh.least_transfer_cycles();
+  return cost;
 }
 
 bool is_small(WaferMesh cores) {
@@ -106,13 +118,15 @@ WaferCost count_baseline_gemv(const PlmrDevice& device, std::int64_t k, std::int
 
 WaferCost simulate_baseline_gemm(const PlmrDevice& device, const GemmSize& size, WaferMesh cores, WaferMethod method) {
   if (!is_small(cores)) return count_baseline_gemm(device, size, cores, method);
-  return simulate(device, cores, method, [&](EventMesh& mesh) { return run_gemm(mesh, device, size, method); });
+  return simulate(device, cores, method,
+                  [&](EventMesh& mesh, const PlmrDevice& as) { return run_gemm(mesh, as, size, method); });
 }
 
 WaferCost simulate_baseline_gemv(const PlmrDevice& device, std::int64_t k, std::int64_t n, WaferMesh cores,
                                  WaferMethod method) {
   if (!is_small(cores)) return count_baseline_gemv(device, k, n, cores, method);
-  return simulate(device, cores, method, [&](EventMesh& mesh) { return run_gemv(mesh, device, k, n, method); });
+  return simulate(device, cores, method,
+                  [&](EventMesh& mesh, const PlmrDevice& as) { return run_gemv(mesh, as, k, n, method); });
 }
 
 WaferCost count_baseline_layer(const PlmrDevice& device, const WaferModel& model, WaferMesh cores, std::int64_t tokens,

@@ -28,15 +28,16 @@ void LoadMesh::begin_transfer() {
   for (const Axis axis : {Axis::x, Axis::y}) budget_.take_exchange(axis);
   for (std::vector<Flow>& flows : flows_) std::ranges::fill(flows, Flow{});
   std::ranges::fill(begun_, 0);
-  longest_ = 0;
+  longest_ = longest_without_stages_ = 0;
 }
 
 void LoadMesh::note_latency(const TileMove& move, Access access) {
   const int width = grid_.cores.width;
   const int hops = std::abs(move.from % width - move.to % width) + std::abs(move.from / width - move.to / width);
   const int ways = access == Access::load ? 2 : 1;
-  const double way = ramp_cycles_ + hops * (hop_cycles_ + stage_cycles_);
-  longest_ = std::max(longest_, ways * way + static_cast<double>(words_of(move.source)));
+  const double way = ramp_cycles_ + hops * hop_cycles_, words = static_cast<double>(words_of(move.source));
+  longest_ = std::max(longest_, ways * (way + hops * stage_cycles_) + words);
+  longest_without_stages_ = std::max(longest_without_stages_, ways * way + words);
   most_hops_ = std::max(most_hops_, ways * hops);
 }
 
@@ -63,7 +64,10 @@ void LoadMesh::end_transfer() {
     }
   }
   most_words_ = std::max(most_words_, busiest);
-  transfer_ += repeated_ * (longest_ + static_cast<double>(busiest));
+  const auto words = static_cast<double>(busiest);
+  transfer_ += repeated_ * (longest_ + words);
+  hops_and_words_ += repeated_ * (longest_without_stages_ + words);
+  least_ += repeated_ * std::max(longest_, words);
 }
 
 }  // namespace heddle::mesh

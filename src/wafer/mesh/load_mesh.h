@@ -1,6 +1,6 @@
 // A mesh that counts the words on each link. It runs programs of TileMoves on meshes of any size, where the event mesh
 // would take days, and predicts what that measures: a transfer takes as long as its busiest link has words to carry, and
-// its longest path. Work and transfers alternate: each begins when the last core is done with the one before.
+// then its longest path. It cannot take less than the longer of the two. Work and transfers alternate: each begins when the last core is done with the one before.
 #pragma once
 
 #include <algorithm>
@@ -47,18 +47,20 @@ class LoadMesh {
     for (std::int64_t n = 0; n < count; ++n) add(move(n), access);
     end_transfer();
   }
-  // The same of sends that for_moves(action) lists by action(TileMove). Returns the cycles.
+  // The same of sends that for_moves(action) lists by action(TileMove).
   template <class ForMoves>
-  double transfer_all(ForMoves&& for_moves) {
-    const double before = transfer_;
+  void transfer_all(ForMoves&& for_moves) {
     begin_transfer();
     for_moves([&](const TileMove& move) { add(move, Access::send); });
     end_transfer();
-    return transfer_ - before;
   }
 
   double compute_cycles() const { return compute_; }
   double transfer_cycles() const { return transfer_; }
+  // The same without the cost of a stage, which is fitted.
+  double hops_and_words() const { return hops_and_words_; }
+  // What the transfers take at least: of each, its busiest link's words or its longest path, whichever is more.
+  double least_transfer_cycles() const { return least_; }
   const CoreBudget& budget() const { return budget_; }
 
   // Of the transfer with most of each: words on one link; paths that begin, end or pass at one core; hops of the longest
@@ -105,10 +107,10 @@ class LoadMesh {
   CoreBudget budget_;
   int most_steps_;
   double hop_cycles_, ramp_cycles_, stage_cycles_, link_bytes_;
-  double compute_ = 0, transfer_ = 0, repeated_ = 1;
-  std::vector<Flow> flows_[4];       // by direction and link: how much more than the link before
-  std::vector<std::int32_t> begun_;  // paths that begin at a core
-  double longest_ = 0;               // of the current transfer
+  double compute_ = 0, transfer_ = 0, hops_and_words_ = 0, least_ = 0, repeated_ = 1;
+  std::vector<Flow> flows_[4];                       // by direction and link: how much more than the link before
+  std::vector<std::int32_t> begun_;                  // paths that begin at a core
+  double longest_ = 0, longest_without_stages_ = 0;  // of the current transfer
   std::int64_t most_words_ = 0;
   int most_paths_ = 0, most_hops_ = 0;
 };

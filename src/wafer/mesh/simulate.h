@@ -3,7 +3,8 @@
 // throws, and InputError with core, phase, need and budget where a core's memory or routes do not suffice.
 //
 // The simulation charges what the analytical model charges (calls, multiply-accumulates, words, hops, stages). It adds
-// how delays of different cores combine, and the ends of lines, which differ from the middle.
+// how delays of different cores combine, and the ends of lines, which differ from the middle. A program runs again where
+// operations, calls and stages cost nothing: those cycles are "simulated", and what the fitted costs add is "analytical".
 #pragma once
 
 #include <string>
@@ -14,19 +15,22 @@
 
 namespace heddle::mesh {
 
-// breakdown: "compute" (of one core), "alignment" where there is one, and "communication": the rest.
+// breakdown: "hops and words" (simulated), whether or not compute hides them; and what is beyond: "operations and calls",
+// and "routing stages" where there are any (both analytical).
 WaferCost simulate_gemm(const PlmrDevice&, const GemmSize&, WaferMesh, WaferGemm, WaferSync = WaferSync::dataflow);
+// Its cycles alone: one run of the two or three.
+double simulate_gemm_cycles(const PlmrDevice&, const GemmSize&, WaferMesh, WaferGemm, WaferSync = WaferSync::dataflow);
 
-// breakdown: "hops", "routing stages", "words", as all_reduce_cost's.
+// breakdown: "hops", "routing stages", "words", as all_reduce_cost's. Stages are analytical.
 WaferCost simulate_all_reduce(const PlmrDevice&, int line, std::int64_t n, const AllReduceOptions& = {});
 
 // y [n] = x [k] B [k, n], with k along y, for each vector of a batch. breakdown: "compute", then the all-reduce's.
 WaferCost simulate_gemv(const PlmrDevice&, std::int64_t k, std::int64_t n, WaferMesh, const AllReduceOptions& = {},
                         int batch = 1);
 
-// The nine GEMMs of a layer of prefill, named as prefill_layer_cost names them, which also counts the memory.
-WaferCost simulate_prefill_layer(const PlmrDevice&, const WaferModel&, WaferMesh, std::int64_t tokens,
-                                 WaferSync = WaferSync::dataflow);
+// Cycles of the nine GEMMs of a layer of prefill.
+double simulate_prefill_layer(const PlmrDevice&, const WaferModel&, WaferMesh, std::int64_t tokens,
+                              WaferSync = WaferSync::dataflow);
 
 // The properties that sections 5.1 and 6.1 state of each program, counted by running it on a mesh of `line` x `line`
 // cores that only counts, and from its schedule.

@@ -78,12 +78,21 @@ void TimedMesh::carry_out(std::string_view part, std::initializer_list<std::int6
 void TimedMesh::charge(std::string_view part, FunctionRef<void(MaxPlusMesh&)> program) {
   if (!device_) return;
   auto found = known_.find(key_);
-  if (found == known_.end()) {
-    MaxPlusMesh mesh(without_limits(), grid(), {.sync = sync_});
+  if (found == known_.end()) found = known_.emplace(key_, time(program)).first;
+  add_run(part, found->second, timed_);
+}
+
+TimedMesh::Cycles TimedMesh::time(FunctionRef<void(MaxPlusMesh&)> program) const {
+  const auto on = [&](const PlmrDevice& device) {
+    MaxPlusMesh mesh(device, grid(), {.sync = sync_});
     program(mesh);
-    found = known_.emplace(key_, mesh.cycles()).first;
-  }
-  add_cycles(part, found->second, timed_);
+    return mesh.cycles();
+  };
+  return {.all = on(without_limits()), .hops_and_words = on(without_fitted_costs(without_limits()))};
+}
+
+void TimedMesh::add_run(std::string_view part, const Cycles& cycles, Basis basis) {
+  cost_.add_run(account_.empty() ? part : account_, cycles.all, cycles.hops_and_words, basis);
 }
 
 void TimedMesh::spend(LocalWork local) {
@@ -144,7 +153,11 @@ void TimedMesh::gather(Tile from, std::span<const Tile> all, Axis axis) {
 
 void TimedMesh::exchange(Tile from, Tile into, Axis axis, std::span<const RowMove> moves) {
   if (budget_ && mode_ != Mode::later_step) budget_->take_exchange(axis);
-  time_exchange("all-to-all", from, into, axis, moves);
+  heddle::require(mode_ == Mode::alone, "an exchange within a loop is not timed");
+  values_.exchange(from, into, axis, moves);
+  if (!device_) return;
+  // Not cached: the key would hold all moves and would hardly ever repeat.
+  add_run("all-to-all", time([&](MaxPlusMesh& mesh) { mesh.exchange(from, into, axis, moves); }), Basis::counted);
 }
 
 void TimedMesh::pass_to_neighbours(Tile from, Tile into, Axis axis, std::span<const RowMove> moves,
@@ -153,17 +166,18 @@ void TimedMesh::pass_to_neighbours(Tile from, Tile into, Axis axis, std::span<co
     heddle::require(std::abs(move.from_place - move.to_place) == 1, "place {} is no neighbour of {}", move.to_place,
                     move.from_place);
   if (budget_) budget_->take_neighbours(axis, between);
-  time_exchange("transfers between neighbours", from, into, axis, moves);
-}
-
-// Not cached: the key would hold all moves and would hardly ever repeat.
-void TimedMesh::time_exchange(std::string_view part, Tile from, Tile into, Axis axis, std::span<const RowMove> moves) {
-  heddle::require(mode_ == Mode::alone, "an exchange within a loop is not timed");
+  std::map<std::pair<int, int>, double> bytes;  // by places: of all rows that go from one to the other
+  const double row = kValueBytes * from.columns * grid().tiles_along(across(axis));
+  for (const RowMove& move : moves) bytes[{move.from_place, move.to_place}] += row;
+  const auto core = [&](int place) {
+    const int at = grid().ring_core(axis, grid().ring_position(axis, place));
+    return axis == Axis::x ? DeviceCore{at, 0} : DeviceCore{0, at};
+  };
+  std::vector<RelayMessage> messages;
+  messages.reserve(bytes.size());
+  for (const auto& [places, size] : bytes) messages.push_back({core(places.first), core(places.second), size});
   values_.exchange(from, into, axis, moves);
-  if (!device_) return;
-  MaxPlusMesh mesh(without_limits(), grid(), {.sync = sync_});
-  mesh.exchange(from, into, axis, moves);
-  add_cycles(part, mesh.cycles(), timed_);
+  relay("transfers between neighbours", messages, [](std::size_t) {});
 }
 
 void TimedMesh::relay(std::string_view part, std::span<const RelayMessage> messages,
@@ -174,7 +188,8 @@ void TimedMesh::relay(std::string_view part, std::span<const RelayMessage> messa
     for (std::size_t n = 0; n < messages.size(); ++n) arrive(n);
     return;
   }
-  add_cycles(part, run_relays(*device_, messages, arrive), timed_);
+  const double all = run_relays(*device_, messages, arrive);
+  add_run(part, {all, run_relays(without_fitted_costs(*device_), messages, [](std::size_t) {})}, timed_);
 }
 
 void TimedMesh::all_reduce(Tile tile, Axis axis, Reduction reduction, const AllReduceOptions& options) {

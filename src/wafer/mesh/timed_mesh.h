@@ -3,9 +3,10 @@
 //
 // Its cycles are those of the executed operations. A MaxPlusMesh times each loop (`repeat`), and each transfer or
 // multiplication outside of one. All cores begin it at once, and the next one begins when the last core is done: cores
-// wait for each other between loops, and within a loop as the synchronisation says. Times are cached. Their basis is
-// "simulated". Local work is no loop: its multiply-accumulates and values are multiplied by the device's cost of one, and
-// its basis is "analytical".
+// wait for each other between loops, and within a loop as the synchronisation says. Times are cached. Each loop is timed
+// twice: as it is, and where operations, calls and stages cost nothing. The latter is "simulated", and what their fitted
+// costs add is "analytical" (WaferCost::add_run). Local work is no loop: its multiply-accumulates and values are multiplied
+// by the device's cost of one, and its basis is "analytical".
 #pragma once
 
 #include <map>
@@ -71,8 +72,10 @@ class TimedMesh {
   void broadcast(Tile from, Tile into, Axis axis, Root root);
   void reduce(Tile from, Tile into, Axis axis, Root root);
   void gather(Tile from, std::span<const Tile> all, Axis axis);
+  // Its words are counted on links (line_time.h), so that its basis is "counted" and "analytical".
   void exchange(Tile from, Tile into, Axis axis, std::span<const RowMove> moves);
-  // An exchange in which every move goes to a neighbour: takes routes as CoreBudget::take_neighbours().
+  // An exchange in which every move goes to a neighbour: takes routes as CoreBudget::take_neighbours(). Its messages, one
+  // for all rows between two cores, are executed on one of the lines, which are alike.
   void pass_to_neighbours(Tile from, Tile into, Axis axis, std::span<const RowMove> moves,
                           const AllReduceOptions& between);
   // Messages of which one end, or both, are cores of this mesh, and which take routes that the caller has taken. Calls
@@ -90,8 +93,8 @@ class TimedMesh {
     spend(local);
   }
 
-  // From now on all cycles are counted under this name; "": under the name of the operation. `timed`: what the loops and
-  // transfers that are timed meanwhile are; "counted" where they stand for others that run beside them.
+  // From now on all cycles are counted under this name; "": under the name of the operation. `timed`: what hops and words
+  // of the loops and transfers that are timed meanwhile are; "counted" where they stand for others that run beside them.
   void account(std::string_view name, Basis timed = Basis::simulated) {
     account_ = name;
     timed_ = timed;
@@ -127,8 +130,13 @@ class TimedMesh {
   template <class Do>
   void carry_out(std::string_view part, std::initializer_list<std::int64_t> what, Do&& operation);
   void charge(std::string_view part, FunctionRef<void(MaxPlusMesh&)> program);  // cached under key_
-  void time_exchange(std::string_view part, Tile from, Tile into, Axis axis, std::span<const RowMove> moves);
-  PlmrDevice without_limits() const;  // this mesh keeps the accounts
+  PlmrDevice without_limits() const;                                            // this mesh keeps the accounts
+  // Of a loop or transfer: all, and what remains without fitted costs.
+  struct Cycles {
+    double all = 0, hops_and_words = 0;
+  };
+  Cycles time(FunctionRef<void(MaxPlusMesh&)> program) const;
+  void add_run(std::string_view part, const Cycles& cycles, Basis basis);
 
   ValueMesh values_;
   std::optional<PlmrDevice> device_;
@@ -136,7 +144,7 @@ class TimedMesh {
   std::optional<CoreBudget> budget_;
   std::map<int, Tile> counted_;  // by id of the values' tiles
   std::map<std::string, Tile, std::less<>> held_;
-  std::map<std::vector<std::int64_t>, double> known_;  // cached cycles
+  std::map<std::vector<std::int64_t>, Cycles> known_;  // cached
   std::vector<std::int64_t> key_;
   Mode mode_ = Mode::alone;
   MaxPlusMesh* timing_ = nullptr;

@@ -172,19 +172,20 @@ RelayoutCost run_relayout(const PlmrDevice& device, const WaferModel& model, con
   if (hops <= most_hops) {
     std::vector<mesh::RelayMessage> messages;
     transition.for_messages([&](const mesh::RelayMessage& message) { messages.push_back(message); });
-    return {mesh::run_relays(device, messages, [](std::size_t) {}), Basis::simulated, values};
+    const auto on = [&](const PlmrDevice& as) { return mesh::run_relays(as, messages, [](std::size_t) {}); };
+    return {on(device), on(without_fitted_costs(device)), Basis::simulated, values};
   }
   const WaferMesh whole{static_cast<int>(device.mesh_width.value), static_cast<int>(device.mesh_height.value)};
   mesh::LoadMesh links(device, whole, 1);
   links.phase("transition");
-  const double cycles = links.transfer_all([&](auto&& move) {
+  links.transfer_all([&](auto&& move) {
     transition.for_messages([&](const mesh::RelayMessage& message) {
       const mesh::Tile block{.rows = 1, .columns = narrow<int>(std::llround(message.bytes / kValueBytes), "block")};
       move(mesh::TileMove{message.from.y * whole.width + message.from.x, block,
                           message.to.y * whole.width + message.to.x, block});
     });
   });
-  return {cycles, Basis::counted, values};
+  return {links.transfer_cycles(), links.hops_and_words(), Basis::counted, values};
 }
 
 }  // namespace heddle

@@ -73,6 +73,7 @@ struct LayerMoves {
 
 struct RelayoutCost {
   double cycles = 0;
+  double hops_and_words = 0;  // of them, without stages
   Basis basis = Basis::simulated;
   std::int64_t values = 0;  // that moved
 };

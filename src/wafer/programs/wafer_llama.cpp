@@ -88,7 +88,7 @@ std::vector<float> WaferLlama::prefill(std::span<const std::int32_t> prompt) {
                           .decode = options_.cores,
                           .decode_regions = decode.regions};
     const RelayoutCost transition = run_relayout(*decode.device, shape(), layout, decode_->rows());
-    cost_.add("transition", transition.cycles, transition.basis);
+    cost_.add_run("transition", transition.cycles, transition.hops_and_words, transition.basis);
     const WaferCost& first = decode_->cost();
     for (const auto& [name, cycles, basis] : first.breakdown)
       cost_.add(name == "hand-over" ? "hand-over to decode" : name == "token choice" ? name : "logits", cycles, basis);

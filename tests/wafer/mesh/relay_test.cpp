@@ -48,12 +48,13 @@ double word_by_word(const PlmrDevice& device, WaferMesh cores, const std::vector
 
 double counted_on_links(const PlmrDevice& device, WaferMesh cores, const std::vector<RelayMessage>& messages) {
   LoadMesh mesh(device, cores, 1);
-  return mesh.transfer_all([&](auto&& move) {
+  mesh.transfer_all([&](auto&& move) {
     for (const RelayMessage& m : messages) {
       const Tile tile{.rows = 1, .columns = static_cast<int>(m.bytes / kValueBytes)};
       move(TileMove{m.from.y * cores.width + m.from.x, tile, m.to.y * cores.width + m.to.x, tile});
     }
   });
+  return mesh.transfer_cycles();
 }
 
 TEST(MeshRelay, AMessageAloneTakesItsWayAndItsWords) {

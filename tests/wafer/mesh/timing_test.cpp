@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "schedule/k_tree.h"
 #include "schedule/two_hop.h"
+#include "wafer/mesh/gemm.h"
 #include "wafer/mesh/gemv.h"
 #include "wafer/mesh/max_plus_mesh.h"
 #include "wafer/mesh/simulate.h"
@@ -88,7 +89,7 @@ TEST(MeshTiming, ClosedFormsAreTheProgramsInEverySynchronisation) {
     for (const auto& [cores, size] : all_meshes())
       for (const WaferGemm method : kMethods)
         for (const WaferSync sync : kSyncs) {
-          const double simulated = simulate_gemm(device, size, cores, method, sync).cycles();
+          const double simulated = simulate_gemm_cycles(device, size, cores, method, sync);
           const double predicted = gemm_cost(device, size, cores, method, sync).cycles();
           const double each = method == WaferGemm::gemm_t ? device.beta_cycles.value : 0;
           double slack = (cores.width == cores.height ? 0.75 : 2) * ways(device, cores, each);
@@ -107,7 +108,7 @@ TEST(MeshTiming, ClosedFormsAreWithinAFifthOfAPercentAtThePapersScale) {
       for (const WaferSync sync : kSyncs) {
         const bool is_slow = method == WaferGemm::gemm_t || method == WaferGemm::summa;
         if (side > 480 && is_slow && sync != WaferSync::dataflow) continue;
-        const double simulated = simulate_gemm(wse2, {2048, 2048, 2048}, {side, side}, method, sync).cycles();
+        const double simulated = simulate_gemm_cycles(wse2, {2048, 2048, 2048}, {side, side}, method, sync);
         const double predicted = gemm_cost(wse2, {2048, 2048, 2048}, {side, side}, method, sync).cycles();
         EXPECT_NEAR(simulated / predicted, 1, 0.002)
             << side << ", method " << static_cast<int>(method) << ", sync " << static_cast<int>(sync);
@@ -128,7 +129,7 @@ TEST(MeshTiming, NoSynchronisationMakesAProgramFaster) {
       for (const WaferGemm method : kMethods) {
         double before = 0;
         for (const WaferSync sync : kSyncs) {
-          const double cycles = simulate_gemm(device, size, cores, method, sync).cycles();
+          const double cycles = simulate_gemm_cycles(device, size, cores, method, sync);
           EXPECT_GE(cycles, before - 1e-6) << cores.width << " x " << cores.height << ", method "
                                            << static_cast<int>(method) << ", sync " << static_cast<int>(sync);
           before = cycles;
@@ -143,8 +144,10 @@ TEST(MeshTiming, SynchronisationCostsMeshGemmNothingAndCannonTheLongWay) {
   const GemmSize size{side * 2, side * 2, side * 2};
   const double step = 2 * 4 + 2 * 4 + 8, words = 2, way = side - 1 + device.ramp_cycles.value;
   const auto loop = [&](WaferGemm method, WaferSync sync) {
-    const WaferCost cost = simulate_gemm(device, size, {side, side}, method, sync);
-    return (cost.breakdown[0].cycles + cost.breakdown[1].cycles) / side;
+    MaxPlusMesh mesh(device, Grid::square({side, side}, line_order(method)), {.sync = sync});
+    run_gemm(mesh, allocate_gemm(mesh, size, method), method);
+    const WaferCost phases{.breakdown = mesh.breakdown()};
+    return (mesh.cycles() - phases.cycles("alignment")) / side;
   };
   for (const WaferSync sync : kSyncs) EXPECT_NEAR(loop(WaferGemm::mesh_gemm, sync), step, 0.2);
   EXPECT_NEAR(loop(WaferGemm::cannon, WaferSync::dataflow), step, 1);
@@ -152,6 +155,33 @@ TEST(MeshTiming, SynchronisationCostsMeshGemmNothingAndCannonTheLongWay) {
   EXPECT_NEAR(loop(WaferGemm::cannon, WaferSync::rendezvous),
               std::max(step, words + (way + 1 + device.ramp_cycles.value) / 2), 1);
   EXPECT_NEAR(loop(WaferGemm::cannon, WaferSync::barrier), words + way, 1e-6);
+}
+
+// Hops and words are simulated, and no cost of an operation, a call, a stage or a slice is in them: those are analytical.
+TEST(MeshTiming, WhatIsSimulatedHoldsNoFittedConstant) {
+  const PlmrDevice wse2 = plmr_preset("wse-2");
+  PlmrDevice dear = wse2;
+  for (Constant PlmrDevice::*constant : kFittedConstants) (dear.*constant).value *= 3;
+  dear.vector_slice_cycles.value = 5;
+  const auto compare = [](const WaferCost& cheap, const WaferCost& expensive) {
+    EXPECT_GT(cheap.cycles(Basis::simulated), 0);
+    EXPECT_DOUBLE_EQ(cheap.cycles(Basis::simulated), expensive.cycles(Basis::simulated));
+    EXPECT_LT(cheap.cycles(Basis::analytical), expensive.cycles(Basis::analytical));
+    EXPECT_EQ(cheap.bases(), Basis::simulated | Basis::analytical);
+  };
+  for (const WaferSync sync : kSyncs) {
+    for (const WaferGemm method : kMethods) {
+      const WaferCost cost = simulate_gemm(wse2, {60, 70, 80}, {12, 12}, method, sync);
+      compare(cost, simulate_gemm(dear, {60, 70, 80}, {12, 12}, method, sync));
+      const double all = simulate_gemm_cycles(wse2, {60, 70, 80}, {12, 12}, method, sync);
+      EXPECT_NEAR(cost.cycles(), all, 1e-9 * all);
+    }
+    for (const WaferAllReduce method : {WaferAllReduce::k_tree, WaferAllReduce::pipeline, WaferAllReduce::ring}) {
+      const AllReduceOptions options{.method = method, .sync = sync};
+      compare(simulate_all_reduce(wse2, 20, 9, options), simulate_all_reduce(dear, 20, 9, options));
+      compare(simulate_gemv(wse2, 90, 70, {9, 12}, options), simulate_gemv(dear, 90, 70, {9, 12}, options));
+    }
+  }
 }
 
 TEST(MeshTiming, StoppingEarlyChangesNothing) {
@@ -268,7 +298,7 @@ TEST(MeshTiming, PrefillOfPaddedTilesIsItsFittedForm) {
   PlmrDevice wse2 = plmr_preset("wse-2");
   wse2.tile_rounding.value = 1;  // the program pads, where the paper's deals tiles out
   for (const int side : {480, 720}) {
-    const double simulated = simulate_prefill_layer(wse2, kLlama8b, {side, side}, 4096).cycles();
+    const double simulated = simulate_prefill_layer(wse2, kLlama8b, {side, side}, 4096);
     const double predicted = prefill_layer_cost(wse2, kLlama8b, {side, side}, 4096).cycles();
     EXPECT_NEAR(simulated / predicted, 1, 2e-5) << side;
   }

@@ -254,8 +254,8 @@ TEST(WaferModel, TheHiddenStateIsCarriedToTheNextRegionWhereverItLies) {
                 along_x * std::max(cores.width * in_line + hop + ramp, cores.width * hop + ramp + in_line) +
                     along_y * std::max(cores.height * in_line + hop + ramp, cores.height * hop + ramp + in_line),
                 1e-6);
-    EXPECT_EQ(cost.bases("way to the next region"), Basis::simulated);
-    EXPECT_EQ(cost.bases("hand-over"), Basis::simulated);
+    for (const char* part : {"way to the next region", "hand-over"})
+      EXPECT_EQ(cost.bases(part), Basis::simulated | Basis::analytical) << part;
     EXPECT_EQ(alone.cycles("way to the next region") + none, 0);
   }
 }
@@ -486,17 +486,17 @@ TEST(WaferModel, IdleCoresThatAreFullTakeNoMore) {
   spill.send(cores, k, v);
 }
 
-// What is simulated or counted has no cost of a value in it, nor the residual: only what says so changes with them.
-// KV heads that run beside the first are counted; where there is one, it is simulated.
-TEST(WaferModel, SimulatedAndCountedCyclesHoldNoElementWiseCostAndNoResidual) {
+// What is simulated or counted has no fitted constant in it, of an operation, a call, a stage, a value or the residual:
+// only what says so changes with them. KV heads that run beside the first are counted; where there is one, it is simulated.
+TEST(WaferModel, SimulatedAndCountedCyclesHoldNoFittedConstant) {
   ThreadPool pool(2);
   for (const char* model : {"gqa", "mqa-sharded"}) {
     SCOPED_TRACE(model);
     const Checkpoint source(golden_folder(model));
     const auto costs_with = [&](double times) {
       PlmrDevice device = roomy_wafer();
-      device.value_cycles.value *= times;
-      device.decode_serial_cycles.value *= times;
+      for (Constant PlmrDevice::*constant : kFittedConstants) (device.*constant).value *= times;
+      device.vector_slice_cycles.value = times - 1;
       WaferDecodeOptions options;
       options.program.device = device;
       WaferLlama wafer = on_wafer(source, {6, 6}, pool, options);
@@ -521,11 +521,28 @@ TEST(WaferModel, SimulatedAndCountedCyclesHoldNoElementWiseCostAndNoResidual) {
     EXPECT_FALSE(prefill.bases("scores").has(heads == Basis::counted ? Basis::simulated : Basis::counted));
     for (const char* part : {"rotation", "SwiGLU", "residuals"})
       EXPECT_EQ(prefill.bases(part), Basis::analytical) << part;
-    for (const char* part : {"Q, K, V", "O", "down"}) EXPECT_EQ(prefill.bases(part), Basis::simulated) << part;
+    for (const char* part : {"Q, K, V", "O", "down", "transition"})
+      EXPECT_EQ(prefill.bases(part), Basis::simulated | Basis::analytical) << part;
     EXPECT_EQ(prefill.bases("norms"), Basis::simulated | Basis::analytical);
     EXPECT_EQ(once.second.bases(kFittedResidual), Basis::fitted);
-    EXPECT_EQ(once.second.bases("all-reduce"), Basis::simulated);
+    EXPECT_EQ(once.second.bases("all-reduce"), Basis::simulated | Basis::analytical);
+    EXPECT_EQ(once.second.bases("products"), Basis::analytical);  // a GEMV's own work; its sums are apart
     EXPECT_EQ(once.second.bases("element-wise work"), Basis::analytical);
+  }
+}
+
+// All rows shift at once, each over a link of its own: a stage, a hop and the words of all layers' keys and values, however
+// many rows there are.
+TEST(WaferModel, AShiftOfTheCacheTakesAHopAndItsWords) {
+  const Checkpoint source(golden_folder("gqa"));  // 3 layers, 2 KV heads of 24
+  ThreadPool pool(2);
+  for (const int height : {4, 7, 12}) {
+    WaferLlama wafer = on_wafer(source, {6, height}, pool, {.program = {.device = roomy_wafer()}});
+    wafer.prefill(some_tokens(2 * height - 1, wafer.shape().vocab));
+    wafer.decode(3);  // the first row has one token, all others two: each of those hands one up
+    const double words = 3 * 2 * (2 * 24 / 6) / 2.0;
+    EXPECT_NEAR(wafer.cost().cycles("KV shift"), 1 + roomy_wafer().beta_cycles.value + 2 + words, 1e-9) << height;
+    EXPECT_EQ(wafer.cost().bases("KV shift"), Basis::simulated | Basis::analytical);
   }
 }
 
