@@ -8,12 +8,10 @@
 #include "cli/input.h"
 
 namespace heddle {
-namespace {
 
-constexpr std::size_t kMaxLineBytes = std::size_t{64} << 20;
-constexpr std::size_t kMaxObjects = std::size_t{1} << 20;
-
-}  // namespace
+bool is_blank(std::string_view line) {
+  return line.find_first_not_of(" \t\r") == std::string_view::npos;
+}
 
 std::vector<TextLine> split_lines(std::string_view text, std::string_view where) {
   if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
@@ -21,7 +19,7 @@ std::vector<TextLine> split_lines(std::string_view text, std::string_view where)
   for (std::size_t number = 1; !text.empty(); ++number) {
     const std::string_view line = text.substr(0, text.find('\n'));
     text.remove_prefix(std::min(text.size(), line.size() + 1));
-    if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+    if (is_blank(line)) continue;
     if (lines.size() == kMaxObjects)
       throw_error<InputError>("{}:{}: more than {} objects in one file (max_objects)", where, number, kMaxObjects);
     lines.push_back({.text = line, .number = number});

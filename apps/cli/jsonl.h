@@ -9,7 +9,9 @@
 namespace heddle {
 
 constexpr std::size_t kMaxLinesBytes = std::size_t{1} << 30;  // of a file
-constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";   // with which programs of Windows begin a file
+constexpr std::size_t kMaxLineBytes = std::size_t{64} << 20;
+constexpr std::size_t kMaxObjects = std::size_t{1} << 20;    // of a file
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // with which programs of Windows begin a file
 
 struct JsonLine {
   nlohmann::json object;
@@ -21,6 +23,9 @@ struct TextLine {
   std::string_view text;
   std::size_t number = 0;  // from 1, blank lines included
 };
+
+// Whether a line holds nothing but spaces.
+bool is_blank(std::string_view line);
 
 // The lines of a file's contents, without blank ones. Accepts CRLF and a byte order mark at the start. `where` names the
 // file. Throws InputError for more than 2^20 of them.

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <future>
 #include <set>
 #include <thread>
 #include <utility>
@@ -388,15 +389,46 @@ TEST_F(GenerateBatch, ReadsFifosAndPipes) {
   EXPECT_THAT(generate({"--prompts-file", "/dev/null"}).err, HasSubstr("/dev/null: holds no prompts"));
 }
 
+// The second line is written when the first is answered, and the last has no line end.
+TEST_F(GenerateBatch, AnswersLinesOfAFifoAsTheyCome) {
+  const std::string fifo = (folder_.path() / "fifo").string();
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  std::promise<void> answered;
+  bool told = false;
+  std::thread writer([&] {
+    std::ofstream lines(fifo);
+    lines << "\n{\"prompt\": \"137 + 254 =\"}\n{\"promt\": 1}\n" << std::flush;
+    answered.get_future().wait_for(std::chrono::seconds(30));
+    lines << "{\"prompt\": \"138 + 254 =\"}";
+  });
+  const ProgramResult result =
+      generate({"--prompts-file", fifo, "--json"}, {.on_output = [&](int, const std::string& out) {
+                 if (std::ranges::count(out, '\n') >= 2 && !std::exchange(told, true)) answered.set_value();
+               }});
+  EXPECT_TRUE(told) << "no answer before the stream's end";
+  if (!told) answered.set_value();
+  writer.join();
+  EXPECT_EQ(result.status, 2) << result.err;
+  const std::vector<json> lines = json_lines(result.out);
+  ASSERT_EQ(lines.size(), 3u) << result.out;
+  EXPECT_EQ(lines[0]["text"], " 391\n");
+  EXPECT_EQ(lines[0]["line"], 2);
+  EXPECT_THAT(lines[1].dump(), HasSubstr("did you mean"));
+  EXPECT_EQ(lines[2]["text"], " 392\n");
+  EXPECT_EQ(lines[2]["line"], 4);
+}
+
 TEST_F(GenerateBatch, ShowsProgressOnATerminalAndNotWhenQuiet) {
   ::setenv("TERM", "xterm", 1);
-  const Strings run = arguments({"--json", "--threads", "1", "--ignore-eos", "--temperature", "3", "--max-tokens",
-                                 "200", "--prompts-file", write(std::vector<json>(120, kStory))});
-  const ProgramResult shown = run_heddle_on_terminal(run, {}, std::chrono::seconds(60));
-  EXPECT_THAT(shown.out, ContainsRegex("generate \\[=* *\\] +[0-9]+ % of 120 answers, [0-9]+ tokens, [0-9.]+ tok/s, "
-                                       "[0-9]+ s left"));
-  const ProgramResult quiet = run_heddle_on_terminal(with(run, {"--quiet"}), {}, std::chrono::seconds(60));
-  EXPECT_THAT(quiet.out, testing::Not(HasSubstr(" % of ")));
+  const auto run = [&](std::size_t num_prompts, const Strings& more) {
+    const Strings shared{"--json", "--threads", "1", "--ignore-eos", "--temperature", "3", "--max-tokens", "200"};
+    const std::string file = write(std::vector<json>(num_prompts, kStory));
+    return run_heddle_on_terminal(with(with(arguments(shared), {"--prompts-file", file}), more), {},
+                                  std::chrono::seconds(60));
+  };
+  EXPECT_THAT(run(120, {}).out, ContainsRegex("generate \\[=* *\\] +[0-9]+ % of 120 answers, [0-9]+ tokens, [0-9.]+ "
+                                              "tok/s, [0-9]+ s left"));
+  EXPECT_THAT(run(60, {"--quiet"}).out, testing::Not(HasSubstr(" % of ")));
 }
 
 TEST_F(GenerateBatch, WarnsOfSamplesThatAreAllTheSame) {

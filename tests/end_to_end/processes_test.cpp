@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <functional>
+#include <future>
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <sstream>
@@ -36,6 +38,11 @@ ProgramResult launch_with(int ranks, const std::string& arguments, const std::st
   const std::string command = std::string("exec " HEDDLE_PROGRAM " ") + arguments +
                               " $([ $OMPI_COMM_WORLD_RANK != 1 ] || echo \"" + of_rank_1 + "\")";
   return launch(ranks, {"sh", "-c", command});
+}
+
+// A run that fails spends seconds in waiting for its launcher: several of them share these.
+std::future<ProgramResult> at_once(std::function<ProgramResult()> run) {
+  return std::async(std::launch::async, std::move(run));
 }
 
 // The lines of ranks that end with an error.
@@ -127,19 +134,27 @@ TEST(Processes, RanksThatDifferAreRefusedWithTheRankAndItsValue) {
       {"--tp-mode sequence", "rank 1 has --tp-mode sequence, rank 0 has --tp-mode auto"},
       {"--context 100", "rank 1 has --context 100, rank 0 has --context default"},
   };
-  for (const Case& c : cases) {
-    const ProgramResult result = launch_with(2, one_sum(), c.of_rank_1);
+  std::vector<std::future<ProgramResult>> results;
+  for (const Case& c : cases) results.push_back(at_once([&c] { return launch_with(2, one_sum(), c.of_rank_1); }));
+  for (std::size_t i = 0; i < std::size(cases); ++i) {
+    const ProgramResult result = results[i].get();
     EXPECT_EQ(result.status, 2) << result.err;
     EXPECT_EQ(result.out, "");
-    EXPECT_THAT(result.err, AllOf(HasSubstr("heddle: error: "), HasSubstr(c.message)));
+    EXPECT_THAT(result.err, AllOf(HasSubstr("heddle: error: "), HasSubstr(cases[i].message)));
   }
 }
 
 // As between machines, where ranks have messages alone.
 TEST(Processes, AModeThatTheFabricCannotCarryIsRefusedByItsName) {
   const OnFabric messages("mpi", "window");
-  for (const std::string mode : {"symmetric", "fused", "weave", "sequence"}) {
-    const ProgramResult result = launch(2, {"sh", "-c", "exec " HEDDLE_PROGRAM " " + one_sum() + " --tp-mode " + mode});
+  const Words modes{"symmetric", "fused", "weave", "sequence"};
+  std::vector<std::future<ProgramResult>> results;
+  for (const std::string& mode : modes)
+    results.push_back(at_once([&mode] {
+      return launch(2, {"sh", "-c", "exec " HEDDLE_PROGRAM " " + one_sum() + " --tp-mode " + mode});
+    }));
+  for (const std::string& mode : modes) {
+    const ProgramResult result = results[static_cast<std::size_t>(&mode - modes.data())].get();
     EXPECT_EQ(result.status, 2) << result.err;
     EXPECT_THAT(result.err, HasSubstr("--tp-mode " + mode + ": ranks need to reach each other's memory"));
   }
@@ -182,19 +197,21 @@ TEST(Processes, RanksOfAnotherBinaryAreRefused) {
 }
 
 TEST(Processes, WhatDoesNotSuitARunIsRefused) {
-  const ProgramResult other = launch(2, {"sh", "-c", std::string("exec " HEDDLE_PROGRAM " ") + one_sum() + " --tp 3"});
-  EXPECT_EQ(other.status, 2) << other.err;
-  EXPECT_THAT(other.err, HasSubstr("--tp 3 in a run of 2 ranks"));
-  const ProgramResult served = launch(2, {"heddle", "serve", demo_model().string(), "--port", "0"});
-  EXPECT_EQ(served.status, 2) << served.err;
-  const ProgramResult on_gpus =
-      launch(2, {"heddle", "generate", demo_model().string(), "--prompt", "1", "--device", "cuda:0,cuda:1"});
-  EXPECT_EQ(on_gpus.status, 2) << on_gpus.err;
-  EXPECT_THAT(on_gpus.err, HasSubstr("ranks that are processes run on the CPU alone"));
-  EXPECT_THAT(served.err, HasSubstr("heddle serve does not run on the processes of heddle launch"));
-  const ProgramResult many = launch(9, {"sh", "-c", std::string("exec " HEDDLE_PROGRAM " ") + one_sum()});
-  EXPECT_EQ(many.status, 2) << many.err;
-  EXPECT_THAT(many.err, HasSubstr("9 ranks, but the model has 8 attention heads"));
+  const std::string demo = demo_model().string();
+  auto on_three = at_once([] { return launch(2, {"sh", "-c", "exec " HEDDLE_PROGRAM " " + one_sum() + " --tp 3"}); });
+  auto served = at_once([&] { return launch(2, {"heddle", "serve", demo, "--port", "0"}); });
+  auto on_gpus = at_once([&] {
+    return launch(2, {"heddle", "generate", demo, "--prompt", "1", "--device", "cuda:0,cuda:1"});
+  });
+  auto on_many = at_once([] { return launch(9, {"sh", "-c", "exec " HEDDLE_PROGRAM " " + one_sum()}); });
+  const auto expect_refused = [](const ProgramResult& result, const std::string& message) {
+    EXPECT_EQ(result.status, 2) << result.err;
+    EXPECT_THAT(result.err, HasSubstr(message));
+  };
+  expect_refused(on_three.get(), "--tp 3 in a run of 2 ranks");
+  expect_refused(served.get(), "heddle serve does not run on the processes of heddle launch");
+  expect_refused(on_gpus.get(), "ranks that are processes run on the CPU alone");
+  expect_refused(on_many.get(), "9 ranks, but the model has 8 attention heads");
 }
 
 // Rank 1 is killed once rank 0 has written answers; rank 0 must not wait for its deadline. The shell around rank 1 stays,

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <csignal>
 #include <stdexcept>
 
@@ -24,7 +25,7 @@ std::string rest_of(int file) {
 }  // namespace
 
 RankProcesses::RankProcesses(int world_size) : world_size_(world_size) {
-  static int jobs = 0;
+  static std::atomic<int> jobs = 0;
   job_key_ = fmt::format("test-{}-{}", getpid(), jobs++);
 }
 

@@ -90,13 +90,16 @@ TEST(ShmProcesses, AKilledRankIsNamedByEveryOtherLongBeforeTheDeadline) {
 }
 
 TEST(ShmProcesses, AStoppedRankIsNamedByEveryOther) {
-  for (const std::string mode : {"barriers", "waits"}) {
+  const auto expect_named = [](const std::string& mode) {
     pid_t lost = 0;
     for (const RankProcesses::End& end : ends_without_rank_2(mode, "4000", SIGSTOP, lost)) {
       EXPECT_EQ(end.code, 1);
       EXPECT_THAT(end.error, HasSubstr(named(2, lost) + " has not moved for "));
     }
-  }
+  };
+  std::thread barriers(expect_named, "barriers");  // both wait for the deadline
+  expect_named("waits");
+  barriers.join();
 }
 
 TEST(ShmProcesses, WhatRank0AloneFindsOutIsToldToAll) {

@@ -29,12 +29,13 @@ std::uint64_t seed_of_sample(const Prompt& prompt, int sample) {
 
 Batch::Batch(Engine& engine, PromptEncoder& encoder, Printer& printer, std::vector<Prompt> prompts,
              BatchOptions options)
-    : engine_(engine),
-      encoder_(encoder),
-      printer_(printer),
-      prompts_(std::move(prompts)),
-      options_(std::move(options)) {
-  for (const Prompt& prompt : prompts_) num_answers_ += prompt.error.empty() ? prompt.settings.num_samples : 1;
+    : engine_(engine), encoder_(encoder), printer_(printer), options_(std::move(options)) {
+  for (Prompt& prompt : prompts) add(std::move(prompt));
+}
+
+void Batch::add(Prompt prompt) {
+  num_answers_ += prompt.error.empty() ? prompt.settings.num_samples : 1;
+  prompts_.push_back(std::move(prompt));
 }
 
 void Batch::step() {
@@ -47,12 +48,14 @@ void Batch::submit() {
   while (std::ssize(running_) < options_.max_waiting) {
     const auto ready = std::ranges::find_if(
         groups_, [](const Group& group) { return group.num_to_submit > 0 && !group.computes_prompt; });
-    if (ready != groups_.end())
+    if (ready != groups_.end()) {
       submit_sample(ready);
-    else if (next_prompt_ < prompts_.size())
-      begin(std::move(prompts_[next_prompt_++]));
-    else
+    } else if (!prompts_.empty()) {
+      begin(std::move(prompts_.front()));
+      prompts_.pop_front();
+    } else {
       return;
+    }
   }
 }
 

@@ -28,10 +28,17 @@ struct BatchOptions {
 // are kept until the last sample has ended.
 class Batch {
  public:
-  // Everything must outlive it.
+  // Everything must outlive it. Others may follow `prompts`.
   Batch(Engine& engine, PromptEncoder& encoder, Printer& printer, std::vector<Prompt> prompts, BatchOptions options);
 
-  bool done() const { return next_prompt_ == prompts_.size() && answers_.empty(); }
+  // Whether all prompts so far are answered.
+  bool done() const { return prompts_.empty() && answers_.empty(); }
+
+  // A prompt behind all others.
+  void add(Prompt prompt);
+
+  // Whether a prompt that came now would begin before another.
+  bool takes_more() const { return prompts_.empty(); }
 
   // Submits what there is room for, advances the engine by a step and prints. A prompt that is wrong becomes an answer
   // with an error.
@@ -82,11 +89,10 @@ class Batch {
   Engine& engine_;
   PromptEncoder& encoder_;
   Printer& printer_;
-  std::vector<Prompt> prompts_;
+  std::deque<Prompt> prompts_;  // that have not begun
   BatchOptions options_;
   std::optional<GrammarConstraints> constraints_;  // made for the first prompt with a grammar
   bool explained_ = false;
-  std::size_t next_prompt_ = 0;
   std::list<Answer> answers_;  // of prompts that have begun, in order; without printed ones
   std::list<Group> groups_;
   std::vector<Place> ended_;                           // with as_finished: to be printed

@@ -3,6 +3,8 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -58,9 +60,8 @@ Prompt single_prompt(const GenerateOptions& options, const GenerationSettings& s
   return {.where = "standard input", .text = std::move(text), .settings = settings};
 }
 
-std::vector<Prompt> prompts_of(const GenerateOptions& options, const GenerationSettings& settings) {
-  if (!options.prompts_file) return {single_prompt(options, settings)};
-  std::vector<Prompt> prompts = read_prompts(*options.prompts_file, settings);
+// A line that asks for what is written in JSON alone fails.
+std::vector<Prompt> checked(const GenerateOptions& options, std::vector<Prompt> prompts) {
   for (Prompt& prompt : prompts)
     if (prompt.error.empty() && prompt.settings.num_top_logprobs && !options.json)
       prompt.error = fmt::format("{}: logprobs: they are written with --json only", prompt.where);
@@ -78,10 +79,25 @@ void warn_of_greedy(const GenerateOptions& options, const std::vector<Prompt>& p
     log_warning("at temperature 0 all samples of a prompt are the same: give a --temperature");
 }
 
-// Runs until all is done, or the user interrupts.
-void run(Batch& batch, const Engine& engine, const Printer& printer, RunProgress& progress, SpeedMeter& speed,
-         const InterruptGuard& interrupt) {
-  while (!batch.done() && !interrupt.interrupted()) {
+bool draws_of_run(const Prompt& prompt) {
+  return samples(prompt) && !prompt.settings.own_seed;
+}
+
+// Runs until all is done, or the user interrupts. `more` gives prompts that have come since, waiting as long as it is
+// told for any; nothing when there will be no others.
+using MorePrompts = std::function<std::optional<std::vector<Prompt>>(std::chrono::milliseconds)>;
+void run(Batch& batch, const MorePrompts& more, const Engine& engine, const Printer& printer, RunProgress& progress,
+         SpeedMeter& speed, const InterruptGuard& interrupt) {
+  constexpr std::chrono::milliseconds kWhileIdle{100};  // after which an interrupt is seen at the latest
+  bool all_came = false;
+  while (!interrupt.interrupted()) {
+    if (!all_came && batch.takes_more()) {
+      std::optional<std::vector<Prompt>> others = more(batch.done() ? kWhileIdle : std::chrono::milliseconds(0));
+      all_came = !others;
+      for (Prompt& prompt : others.value_or(std::vector<Prompt>())) batch.add(std::move(prompt));
+    }
+    if (batch.done() && all_came) return;
+    if (batch.done()) continue;
     const auto start = SpeedMeter::Clock::now();
     batch.step();
     speed.add_step(engine.last_step(), start);
@@ -142,18 +158,24 @@ void generate(const GenerateOptions& options) {
                                     .num_top_logprobs = options.num_top_logprobs,
                                     .logit_bias = options.sampling.logit_bias,
                                     .grammar = grammar_of(options.grammar)};
-  std::vector<Prompt> prompts = prompts_of(options, settings);
-  warn_of_greedy(options, prompts);
-  require_conversations(options, prompts);
-  const bool seeded = std::ranges::any_of(prompts, [](const Prompt& p) { return samples(p) && !p.settings.own_seed; });
+  std::optional<PromptReader> reader;
+  if (options.prompts_file) reader.emplace(*options.prompts_file, settings);
+  std::vector<Prompt> prompts =
+      reader ? checked(options, reader->first()) : std::vector{single_prompt(options, settings)};
+  const bool know_all = !reader || reader->ended();  // else these are the first of a stream
+  if (know_all) {
+    warn_of_greedy(options, prompts);
+    require_conversations(options, prompts);
+  }
+  bool seeded = std::ranges::any_of(prompts, draws_of_run);
 
-  RunProgress progress(prompts.front().settings.max_tokens, shown_unless(options.model.quiet));
+  RunProgress progress(prompts.front().settings.max_tokens, shown_unless(options.model.quiet || !know_all));
   Printer printer({.json = options.json,
                    .echo = options.echo,
                    .from_file = options.prompts_file.has_value(),
-                   .titles = prompts.size() > 1 || prompts.front().settings.num_samples > 1},
+                   .titles = !know_all || prompts.size() > 1 || prompts.front().settings.num_samples > 1},
                   encoder.tokenizer(), [&] { progress.hide(); });
-  require_a_right_prompt(prompts, printer);
+  if (know_all) require_a_right_prompt(prompts, printer);
 
   EngineOptions engine_options;
   RankModels ranks = load(*source, options.model, engine_options);
@@ -174,7 +196,13 @@ void generate(const GenerateOptions& options) {
                .as_finished = options.as_finished});
   SpeedMeter speed;
   try {
-    run(batch, engine, printer, progress, speed, interrupt);
+    const auto more = [&](std::chrono::milliseconds patience) -> std::optional<std::vector<Prompt>> {
+      if (!reader || reader->ended()) return std::nullopt;
+      std::vector<Prompt> others = checked(options, reader->more(patience));
+      seeded = seeded || std::ranges::any_of(others, draws_of_run);
+      return others;
+    };
+    run(batch, more, engine, printer, progress, speed, interrupt);
   } catch (...) {
     batch.print_rest();
     throw;
@@ -205,7 +233,8 @@ void add_generate(CLI::App& app) {
                                      "The prompt; special tokens in it are parsed. -, or nothing where text is piped "
                                      "in: standard input, without its last line end");
   auto* file = command->add_option("--prompts-file", options->prompts_file,
-                                   "Prompts, one JSON object per line (see below); - is standard input");
+                                   "Prompts, one JSON object per line (see below); - is standard input. The lines of "
+                                   "a pipe or FIFO are answered as they come");
   prompt->excludes(file);
   add_sampling_options(*command, options->sampling);
   add_number_option<int>(*command, "-n", options->num_samples, "Samples of each prompt", {.min = 1, .max = kMaxSamples})

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <iterator>
 #include <limits>
 #include <utility>
 
@@ -224,14 +225,50 @@ Prompt parse_prompt(std::string_view line, std::string where, const GenerationSe
   return prompt;
 }
 
-std::vector<Prompt> read_prompts(const std::string& file, const GenerationSettings& settings) {
-  const InputText input = read_input(file, kMaxLinesBytes);
+namespace {
+constexpr std::size_t kMostAtFirst = 1000;
+}
+
+PromptReader::PromptReader(std::string file, GenerationSettings settings)
+    : file_(std::move(file)), settings_(std::move(settings)) {
+  if (is_stream(file_)) stream_ = std::make_unique<LineStream>(file_);
+}
+
+Prompt PromptReader::parse(std::string_view line, std::size_t number, const std::string& where) const {
+  Prompt prompt = parse_prompt(line, fmt::format("{}:{}", where, number), settings_);
+  prompt.index = static_cast<std::int64_t>(number) - 1;
+  return prompt;
+}
+
+std::vector<Prompt> PromptReader::first() {
   std::vector<Prompt> prompts;
-  for (const TextLine& line : split_lines(input.text, input.where)) {
-    prompts.push_back(parse_prompt(line.text, fmt::format("{}:{}", input.where, line.number), settings));
-    prompts.back().index = static_cast<std::int64_t>(line.number) - 1;
+  if (stream_) {
+    while (prompts.empty() && !stream_->ended()) prompts = more(std::chrono::seconds(1));
+    while (prompts.size() < kMostAtFirst &&
+           !stream_->ended()) {  // what has been written at once, and whether it is all
+      std::vector<Prompt> others = more(std::chrono::milliseconds(100));
+      if (others.empty()) break;
+      std::ranges::move(others, std::back_inserter(prompts));
+    }
+  } else {
+    const InputText input = read_input(file_, kMaxLinesBytes);
+    for (const TextLine& line : split_lines(input.text, input.where))
+      prompts.push_back(parse(line.text, line.number, input.where));
   }
-  if (prompts.empty()) throw_error<InputError>("{}: holds no prompts", input.where);
+  if (prompts.empty()) throw_error<InputError>("{}: holds no prompts", file_ == "-" ? "standard input" : file_);
+  return prompts;
+}
+
+std::vector<Prompt> PromptReader::more(std::chrono::milliseconds patience) {
+  std::vector<Prompt> prompts;
+  if (!stream_) return prompts;
+  for (const std::string& line : stream_->take(patience, kMaxLineBytes)) {
+    std::string_view text = line;
+    if (num_lines_ == 0 && text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
+    if (++num_lines_ > kMaxObjects)
+      throw_error<InputError>("{}: more than {} lines (max_objects)", stream_->where(), kMaxObjects);
+    if (!is_blank(text)) prompts.push_back(parse(text, num_lines_, stream_->where()));
+  }
   return prompts;
 }
 

@@ -1,13 +1,16 @@
 // A prompt to continue, with settings of its own, and where prompts come from.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "cli/input.h"
 #include "engine/token_history.h"
 #include "step/step_plan.h"
 #include "text/chat_template/model_chat_template.h"
@@ -49,9 +52,30 @@ inline constexpr int kMaxSamples = 1 << 16;  // of a prompt
 // wrong value make a Prompt with an error that names line and field.
 Prompt parse_prompt(std::string_view line, std::string where, const GenerationSettings& settings);
 
-// Every line of a file; "-" is standard input. Throws as read_input and split_lines do, and InputError when there are
-// none.
-std::vector<Prompt> read_prompts(const std::string& file, const GenerationSettings& settings);
+// The prompts in the lines of a file, "-" being standard input. A stream (is_stream) gives them as they come, any other
+// file all at once.
+class PromptReader {
+ public:
+  // Throws as LineStream does. `settings` as for parse_prompt.
+  PromptReader(std::string file, GenerationSettings settings);
+
+  // Waits for the first of them. Throws as read_input and split_lines do, and InputError when there are none.
+  std::vector<Prompt> first();
+
+  // Those that have come since, waiting `patience` for any; perhaps none.
+  std::vector<Prompt> more(std::chrono::milliseconds patience);
+
+  // There will be no others.
+  bool ended() const { return !stream_ || stream_->ended(); }
+
+ private:
+  Prompt parse(std::string_view line, std::size_t number, const std::string& where) const;
+
+  std::string file_;
+  GenerationSettings settings_;
+  std::unique_ptr<LineStream> stream_;
+  std::size_t num_lines_ = 0;  // of the stream, so far
+};
 
 // All of standard input as one prompt, without the line end at its end.
 std::string read_prompt_text();
