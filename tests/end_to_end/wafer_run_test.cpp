@@ -167,6 +167,10 @@ TEST(WaferRun, TheAnalyticalColumnIsPredictsOwn) {
     double sum = 0;
     for (const auto& [part, cycles] : analytical["prefill_breakdown"].items()) sum += cycles.get<double>();
     EXPECT_NEAR(sum, analytical["prefill_cycles"].get<double>(), 1e-6 * sum);
+    double of_token = 0;
+    for (const auto& [part, cycles] : analytical["last_token_breakdown"].items()) of_token += cycles.get<double>();
+    EXPECT_NEAR(of_token, analytical["decode_cycles"].get<double>(), 1e-6 * of_token);  // one token was decoded
+    EXPECT_EQ(object["basis"]["analytical"]["last_token_breakdown"]["fitted residual"], "fitted");
     for (const auto& [phase, cycles] :
          {std::pair{"prefill", analytical["prefill_cycles"]}, {"decode", analytical["decode_cycles"]}}) {
       std::vector<std::string> predict{"wafer",     "predict", "--model", (demo_model() / "config.json").string(),

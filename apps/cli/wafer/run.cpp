@@ -136,10 +136,11 @@ struct Generated {
 
 struct Run {
   std::int64_t prompt_tokens = 0;
-  WaferCost prefill;      // of the executed operations
-  WaferCost closed;       // the same, by the analytical model
-  WaferCost decode;       // of the last token
-  double idle_share = 0;  // of the last token
+  WaferCost prefill;       // of the executed operations
+  WaferCost closed;        // the same, by the analytical model
+  WaferCost decode;        // of the last token
+  WaferCost closed_token;  // the same, by the analytical model
+  double idle_share = 0;   // of the last token
   std::vector<Generated> tokens;
   std::string finish = "length";
   double idle_core_bytes = 0;  // of the fullest idle core, where the prompt's keys and values were spilled
@@ -227,7 +228,8 @@ ordered_json basis_json(const Run& run) {
   if (has_decoded(run)) {
     basis["decode_cycles"] = basis["idle_share"] = text_of(run.decode.bases());
     basis["last_token"] = ran_basis_json(run.decode);
-    basis["analytical"]["decode_cycles"] = text_of(Basis::analytical | Basis::fitted);
+    basis["analytical"]["decode_cycles"] = text_of(run.closed_token.bases());
+    basis["analytical"]["last_token_breakdown"] = basis_json(run.closed_token)["breakdown"];
   }
   return basis;
 }
@@ -274,6 +276,7 @@ ordered_json json_of(const Run& run, const PlmrDevice& device, const WaferLayout
                    {"last_token", ran_json(device, run.decode)},
                    {"idle_share", run.idle_share}});
     analytical["decode_cycles"] = decode_totals(run).predicted;
+    analytical["last_token_breakdown"] = json_of(device, run.closed_token)["breakdown"];
   }
   object.update({{"analytical", analytical},
                  {"kv_capacity_tokens", capacity_of(layout.decode, rows)},
@@ -287,6 +290,12 @@ ordered_json json_of(const Run& run, const PlmrDevice& device, const WaferLayout
   return object;
 }
 
+// What the analytical model says of a part. Of decode it calls the products GEMV.
+std::string beside(const WaferCost& closed, const PartText& part) {
+  const double cycles = closed.cycles(part.name == "products" ? "GEMV" : part.name);
+  return cycles > 0 ? fmt::format("analytical model {:.0f}", cycles) : "not in the analytical model";
+}
+
 std::string summary_of(const Run& run, const PlmrDevice& device, const WaferLayout& layout, const KvRows& rows) {
   const Totals decode = decode_totals(run);
   std::string text;
@@ -296,13 +305,10 @@ std::string summary_of(const Run& run, const PlmrDevice& device, const WaferLayo
   lines +=
       line_text("prefill", fmt::format("{}, {}: {}; analytical model {:.0f}", tokens_text(run.prompt_tokens),
                                        cycles(run.prefill.cycles()), shares_text(run.prefill), run.closed.cycles()));
-  for (const PartText& part : parts_of(run.prefill)) {
-    const double closed = run.closed.cycles(part.name);
-    lines += line_text("  " + part.name, fmt::format("{:.0f} cycles, {:.1f} %, {}; {}", part.cycles,
-                                                     100 * part.cycles / run.prefill.cycles(), part.basis,
-                                                     closed > 0 ? fmt::format("analytical model {:.0f}", closed)
-                                                                : "not in the analytical model"));
-  }
+  for (const PartText& part : parts_of(run.prefill))
+    lines += line_text("  " + part.name,
+                       fmt::format("{:.0f} cycles, {:.1f} %, {}; {}", part.cycles,
+                                   100 * part.cycles / run.prefill.cycles(), part.basis, beside(run.closed, part)));
   lines += line_text(
       "  hops and words",
       fmt::format("{:.0f} cycles of these, {:.1f} %: {}, in which nothing was fitted", run.prefill.hops_and_words(),
@@ -314,8 +320,9 @@ std::string summary_of(const Run& run, const PlmrDevice& device, const WaferLayo
                                    cycles(decode.cycles), static_cast<double>(made) / device.seconds(decode.cycles),
                                    shares_text(run.decode), decode.predicted));
     for (const PartText& part : parts_of(run.decode))
-      lines += line_text("  " + part.name, fmt::format("{:.0f} cycles of the last token, {:.1f} %, {}", part.cycles,
-                                                       100 * part.cycles / run.decode.cycles(), part.basis));
+      lines += line_text("  " + part.name, fmt::format("{:.0f} cycles of the last token, {:.1f} %, {}; {}", part.cycles,
+                                                       100 * part.cycles / run.decode.cycles(), part.basis,
+                                                       beside(run.closed_token, part)));
     lines += line_text("  hops and words",
                        fmt::format("{:.0f} cycles of the last token, {:.1f} %: {}, in which nothing "
                                    "was fitted",
@@ -370,7 +377,8 @@ void generate(const RunOptions& options, WaferLlama& model, const ClosedForms& f
     print_token(options, run);
     if (stops) run.finish = "stop";
     if (last) return;
-    predicted = forms.decode(model.rows().size()).cost.cycles();
+    run.closed_token = forms.decode(model.rows().size()).cost;
+    predicted = run.closed_token.cycles();
     logits = model.decode(token);
     taken = model.cost().cycles();
     run.decode = model.cost();
@@ -406,6 +414,7 @@ void run_on_wafer(const RunOptions& options) {
           .prefill = {},
           .closed = forms.prefill(std::ssize(prompt)).cost,
           .decode = {},
+          .closed_token = {},
           .tokens = {},
           .idle_core_bytes = 0,
           .history = {}};
