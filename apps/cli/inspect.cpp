@@ -2,7 +2,10 @@
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
 #include <filesystem>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <memory>
@@ -24,6 +27,7 @@
 #include "engine/memory_plan.h"
 #include "engine/model_template.h"
 #include "engine/rank_models.h"
+#include "engine/rank_world.h"
 #include "engine/synthetic_tokenizer.h"
 #include "models/registry.h"
 #include "text/tokenizer/tokenizer.h"
@@ -62,6 +66,8 @@ struct MemoryNeed {
 struct RankNeed {
   std::size_t weights = 0;
   std::size_t cache_per_token = 0;  // keys and values; where ranks divide them by position, on average
+  std::size_t exchange = 0;         // what others write into
+  std::vector<MemoryNeed> memory;   // without `exchange`
 };
 
 struct FolderReport {
@@ -138,19 +144,29 @@ std::vector<std::int64_t> contexts_up_to(std::int64_t longest) {
   return contexts;
 }
 
-// For one sequence, by the plan that a run makes. Empty for a model that cannot be loaded.
+constexpr std::array<Device, 2> kDevices{Device{.kind = DeviceKind::cpu}, Device{.kind = DeviceKind::cuda}};
+
+// For one sequence, by the plan that a run makes.
+std::vector<MemoryNeed> memory_needs(Model& outline) {
+  std::vector<MemoryNeed> needs;
+  const bool on_cpu = outline.device().kind == DeviceKind::cpu;
+  for (const std::int64_t context : contexts_up_to(outline.shape().max_context)) {
+    MemoryPlan plan = plan_memory(
+        outline, {.max_sequences = 1, .kv_bytes = std::numeric_limits<std::int64_t>::max() / 2, .max_context = context},
+        0);
+    if (on_cpu) plan.other = 0;  // which is CUDA's
+    needs.push_back({on_cpu ? "CPU" : "GPU", context, plan});
+  }
+  return needs;
+}
+
+// Empty for a model that cannot be loaded.
 std::vector<MemoryNeed> memory_needs(const ModelSource& source) {
   std::vector<MemoryNeed> needs;
-  for (const Device device : {Device{.kind = DeviceKind::cpu}, Device{.kind = DeviceKind::cuda}}) {
+  for (const Device device : kDevices) {
     try {
       const std::unique_ptr<Model> outline = outline_model(source, {.device = device});
-      for (const std::int64_t context : contexts_up_to(outline->shape().max_context)) {
-        MemoryPlan plan = plan_memory(
-            *outline,
-            {.max_sequences = 1, .kv_bytes = std::numeric_limits<std::int64_t>::max() / 2, .max_context = context}, 0);
-        if (device.kind == DeviceKind::cpu) plan.other = 0;  // which is CUDA's
-        needs.push_back({device.kind == DeviceKind::cpu ? "CPU" : "GPU", context, plan});
-      }
+      std::ranges::move(memory_needs(*outline), std::back_inserter(needs));
     } catch (const std::exception&) {  // its error is reported elsewhere; or this build knows no such device
       continue;
     }
@@ -164,9 +180,20 @@ std::vector<RankNeed> rank_needs(const ModelSource& source, const InspectOptions
   const auto divided = static_cast<std::size_t>(options.context_ranks);
   std::vector<RankNeed> needs;
   for (const RankPart& part : outline_ranks(source, {.context_ranks = options.context_ranks}, ranks))
-    needs.push_back({.weights = part.model->shape().weight_bytes,
-                     .cache_per_token =
-                         ceil_div(part.model->shape().kv_pages(options.context_ranks, 1).bytes_per_token(), divided)});
+    needs.push_back(
+        {.weights = part.model->shape().weight_bytes,
+         .cache_per_token = ceil_div(part.model->shape().kv_pages(options.context_ranks, 1).bytes_per_token(), divided),
+         .exchange = exchange_bytes(std::vector<Device>(static_cast<std::size_t>(ranks)),
+                                    {.context_ranks = options.context_ranks}),
+         .memory = memory_needs(*part.model)});
+  if (options.context_ranks > 1) return needs;  // on the CPU alone
+  try {
+    const RankModels on_gpus = outline_ranks(source, {.device = kDevices.back()}, ranks);
+    for (std::size_t rank = 0; rank < needs.size(); ++rank)
+      std::ranges::move(memory_needs(*on_gpus[rank].model), std::back_inserter(needs[rank].memory));
+  } catch (const std::exception&) {  // this build knows no such device
+    return needs;
+  }
   return needs;
 }
 
@@ -265,6 +292,24 @@ std::string text_of(const MemoryNeed& need) {
                      plan.other > 0 ? fmt::format(", {} for kernels and graphs", memory_text(plan.other)) : "");
 }
 
+// "; 8192 tokens: on the CPU 5.2 GiB, 0.1 GiB of it for a step and 2.0 MiB for exchanges".
+std::string totals_text(const RankNeed& need) {
+  constexpr std::int64_t kContext = 8192;  // or the model's, if that is less
+  std::string text;
+  for (const std::string_view device : {"CPU", "GPU"}) {
+    const MemoryNeed* shown = nullptr;
+    for (const MemoryNeed& one : need.memory)
+      if (one.device == device && one.context <= kContext) shown = &one;
+    if (shown == nullptr) continue;
+    const bool on_cpu = device == "CPU";
+    text += text.empty() ? fmt::format("; {} tokens: ", shown->context) : ", ";
+    text += fmt::format("on the {} {}, {} of it for a step", device,
+                        memory_text(shown->plan.total() + (on_cpu ? need.exchange : 0)), memory_text(shown->plan.step));
+    if (on_cpu) text += fmt::format(" and {} for exchanges", memory_text(need.exchange));
+  }
+  return text;
+}
+
 ordered_json json_of(const MemoryNeed& need) {
   return {{"device", need.device},        {"context", need.context},     {"bytes", need.plan.total()},
           {"weights", need.plan.weights}, {"kv_cache", need.plan.cache}, {"step", need.plan.step},
@@ -272,7 +317,15 @@ ordered_json json_of(const MemoryNeed& need) {
 }
 
 ordered_json json_of(const RankNeed& need) {
-  return {{"weights", need.weights}, {"kv_cache_per_token", need.cache_per_token}};
+  ordered_json memory = ordered_json::array();
+  for (const MemoryNeed& one : need.memory) {
+    memory.push_back(json_of(one));
+    if (one.device == "CPU") memory.back()["bytes"] = one.plan.total() + need.exchange;
+  }
+  return {{"weights", need.weights},
+          {"kv_cache_per_token", need.cache_per_token},
+          {"exchange", need.exchange},
+          {"memory", std::move(memory)}};
 }
 
 ordered_json json_of(const GenerationDefaults& defaults) {
@@ -375,9 +428,9 @@ std::string text_of(const FolderReport& report) {
   line("generation", text_of(report.defaults));
   for (std::size_t i = 0; i < report.memory.size(); ++i) line(i == 0 ? "memory" : "", text_of(report.memory[i]));
   for (std::size_t i = 0; i < report.ranks.size(); ++i)
-    line(i == 0 ? "ranks" : "",
-         fmt::format("rank {}: {} of weights, {} of keys and values per token", i, memory_text(report.ranks[i].weights),
-                     size_text(report.ranks[i].cache_per_token)));
+    line(i == 0 ? "ranks" : "", fmt::format("rank {}: {} of weights, {} of keys and values per token{}", i,
+                                            memory_text(report.ranks[i].weights),
+                                            size_text(report.ranks[i].cache_per_token), totals_text(report.ranks[i])));
   for (const std::string& warning : report.warnings) line("warning", warning);
   line("files", report.files.empty() ? "none" : fmt::format("{}", fmt::join(report.files, ", ")));
   if (report.unsupported.empty()) line("unsupported", "nothing");

@@ -23,6 +23,7 @@
 #include "cli/mpirun_command.h"
 #include "cli/number_option.h"
 #include "cli/output.h"
+#include "cli/supervise.h"
 #include "fabric/launch.h"
 
 namespace heddle {
@@ -78,27 +79,32 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
   return all;
 }
 
-[[noreturn]] void become(std::vector<std::string> words) {
-  std::signal(SIGPIPE, SIG_DFL);  // exec would inherit that main ignores it
-  ::execvp(words[0].c_str(), pointers(words).data());
-  throw_error<Failure>("cannot start {}: {}", words[0], std::strerror(errno));
-}
-
 // A signal handler can only access globals.
 pid_t rank_process = 0;
 volatile std::sig_atomic_t passed_on = 0;  // the last signal
 
 void pass_on(int signal) {
-  passed_on = signal;
-  ::kill(rank_process, signal);
+  passed_on = signal == kInterruptRanks ? SIGINT : signal;
+  if (signal == kInterruptRanks && ::getpgrp() == ::getpid()) {  // the command and what it has started, as by Ctrl-C
+    std::signal(SIGINT, SIG_IGN);
+    ::kill(0, SIGINT);
+  } else {
+    ::kill(rank_process, passed_on);
+  }
 }
 
 // Runs the command and returns its exit status, with a delay if mpirun must not act on it at once. However this process
 // ends, the command ends with it.
 int run_as_rank(std::vector<std::string> words) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // mpirun may die without ending its ranks
   const pid_t parent = ::getpid();
   const int meeting = ::eventfd(0, EFD_NONBLOCK);
   if (meeting < 0) throw_error<Failure>("eventfd: {}", std::strerror(errno));
+  // Mpirun sends it to both processes, maybe before they are ready for it.
+  sigset_t interrupts, usual_mask;
+  sigemptyset(&interrupts);
+  sigaddset(&interrupts, kInterruptRanks);
+  ::sigprocmask(SIG_BLOCK, &interrupts, &usual_mask);
   rank_process = ::fork();
   if (rank_process < 0) throw_error<Failure>("cannot start a process: {}", std::strerror(errno));
   if (rank_process == 0) {
@@ -106,17 +112,21 @@ int run_as_rank(std::vector<std::string> words) {
     if (::getppid() != parent) ::_exit(1);
     ::setenv(kMeetingVariable, std::to_string(meeting).c_str(), 1);
     std::signal(SIGPIPE, SIG_DFL);
+    std::signal(kInterruptRanks, SIG_IGN);
+    ::sigprocmask(SIG_SETMASK, &usual_mask, nullptr);
     ::execvp(words[0].c_str(), pointers(words).data());
     const std::string line = fmt::format("heddle: error: cannot start {}: {}\n", words[0], std::strerror(errno));
     write_stderr(line);
     ::_exit(127);
   }
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) std::signal(signal, pass_on);
+  ::sigprocmask(SIG_SETMASK, &usual_mask, nullptr);
   int status = 0;
   while (::waitpid(rank_process, &status, 0) < 0)
     if (errno != EINTR) throw_error<Failure>("cannot wait for {}: {}", words[0], std::strerror(errno));
   // From here on the signals have their defaults, so mpirun can end this process.
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) std::signal(signal, SIG_DFL);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) std::signal(signal, SIG_DFL);
+  std::signal(kInterruptRanks, SIG_IGN);
   if (WIFSIGNALED(status) && WTERMSIG(status) == passed_on) return 128 + passed_on;  // the run was asked to end
   if (WIFSIGNALED(status)) {
     const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
@@ -138,7 +148,7 @@ void run(const Options& options) {
     write_stdout(shell_line(words) + "\n");
     return;
   }
-  become(std::move(words));
+  if (const int status = supervise(std::move(words), options.launch.recovery); status != 0) throw ExitWith{status};
 }
 
 }  // namespace
@@ -165,8 +175,8 @@ void add_launch(CLI::App& app) {
       ->required()
       ->type_name("COMMAND");
   command->footer(
-      "The exit status is the run's: that of the first rank that failed. Ctrl-C ends all ranks. Standard input goes to "
-      "rank 0.\n"
+      "The exit status is the run's: that of the first rank that failed; 130 after Ctrl-C, which every rank gets, and "
+      "which ends them all when it is pressed twice. Standard input goes to rank 0.\n"
       "Open MPI's own settings (OMPI_MCA_...) are passed on; OMPI_MCA_osc or OMPI_MCA_btl replace what several hosts "
       "get.\n"
       "Example: heddle launch -n 4 -- heddle bench collective --fabric shm");

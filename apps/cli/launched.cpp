@@ -1,6 +1,10 @@
 #include "cli/launched.h"
 
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <csignal>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -102,18 +106,53 @@ void require_no_run(std::string_view command) {
                             command);
 }
 
+std::vector<RankFact> given_options(const CLI::App& command) {
+  constexpr std::array<std::string_view, 13> kNotCompared{
+      "--model",   "model",     "--threads", "--verbose", "--quiet",     "--help",         "--dtype",
+      "--compute", "--tp-mode", "--context", "--device",  "--kv-memory", "--max-sequences"};
+  constexpr std::size_t kMostShown = 60;  // of a value; the rest of it as a digest
+  std::vector<RankFact> given{{"command", command.get_name()}};
+  const auto add = [&](const auto& self, const CLI::App& options) -> void {
+    for (const CLI::Option* option : options.get_options()) {
+      const std::string name = option->get_name();
+      if (option->count() == 0 || std::ranges::find(kNotCompared, name) != kNotCompared.end()) continue;
+      std::string value = fmt::format("{}", fmt::join(option->results(), " "));
+      if (value.size() > kMostShown) {
+        Digest digest;
+        digest.add(value);
+        value = fmt::format("{}... ({})", value.substr(0, kMostShown), digest.text());
+      }
+      given.push_back({name, std::move(value)});
+    }
+    for (const CLI::App* group : options.get_subcommands({}))
+      if (group->get_name().empty()) self(self, *group);
+  };
+  add(add, command);
+  return given;
+}
+
 std::vector<RankFact> facts_of(const ModelSource& source, const ModelOptions& options) {
-  return {{"heddle", HEDDLE_VERSION},
-          {"program", program_digest()},
-          {"config.json", config_digest(source)},
-          {"tensors", tensors_digest(source)},
-          {"weights", contents_digest(source)},
-          {"--dtype", options.dtype ? std::string(name_of(*options.dtype)) : "auto"},
-          {"--compute", options.compute == Compute::float32 ? "float32" : "auto"},
-          {"--tp-mode", std::string(name_of(options.tp_mode))},
-          {"--context", number_or_default(options.context)},
-          {"--kv-memory", number_or_default(options.kv_bytes)},
-          {"--max-sequences", number_or_default(options.max_sequences)}};
+  std::vector<RankFact> facts{{"heddle", HEDDLE_VERSION},
+                              {"program", program_digest()},
+                              {"config.json", config_digest(source)},
+                              {"tensors", tensors_digest(source)},
+                              {"weights", contents_digest(source)},
+                              {"--dtype", options.dtype ? std::string(name_of(*options.dtype)) : "auto"},
+                              {"--compute", options.compute == Compute::float32 ? "float32" : "auto"},
+                              {"--tp-mode", std::string(name_of(options.tp_mode))},
+                              {"--context", number_or_default(options.context)},
+                              {"--kv-memory", number_or_default(options.kv_bytes)},
+                              {"--max-sequences", number_or_default(options.max_sequences)}};
+  for (const RankFact& given : options.given) {
+    if (facts.size() < kMostRankFacts) {
+      facts.push_back(given);
+      continue;
+    }
+    Digest others;  // so many options that their values do not fit
+    others.add(facts.back().value + given.name + given.value);
+    facts.back() = {"other options", others.text()};
+  }
+  return facts;
 }
 
 }  // namespace heddle

@@ -8,6 +8,10 @@
 #include "engine/rank_facts.h"
 #include "weights/model_source.h"
 
+namespace CLI {
+class App;
+}
+
 namespace heddle {
 
 // Ranks of the run, of which this process is one; 1: no run, or of one rank.
@@ -19,6 +23,10 @@ bool followed(const ModelOptions& options);
 
 // Throws InputError, naming `command`, in a run of several ranks: for commands that none but one process can carry out.
 void require_no_run(std::string_view command);
+
+// The command's name and the options that were given, for ModelOptions::given; without those in which ranks may differ
+// (--model, --threads, --verbose, --quiet) and those that facts_of() compares with their defaults.
+std::vector<RankFact> given_options(const CLI::App& command);
 
 // What all ranks of a run must have in common.
 std::vector<RankFact> facts_of(const ModelSource& source, const ModelOptions& options);

@@ -15,6 +15,7 @@
 #include "cli/help_format.h"
 #include "cli/output.h"
 #include "cli/suggestion.h"
+#include "fabric/launch.h"
 
 namespace {
 
@@ -22,8 +23,19 @@ constexpr int kFailure = 1;
 constexpr int kBadInput = 2;
 constexpr int kSignalled = 128;
 
+// In a run of several processes: "rank 2: ", unless the message names a rank.
+std::string rank_prefix(std::string_view message) {
+  if (!heddle::started_by_mpirun() || message.starts_with("rank ")) return {};
+  try {
+    const heddle::Launch launch = heddle::read_launch();
+    return launch.world_size > 1 ? fmt::format("rank {}: ", launch.rank) : std::string();
+  } catch (const heddle::InputError&) {  // which the command has told
+    return {};
+  }
+}
+
 int report(int exit_code, std::string_view message) {
-  heddle::write_stderr(fmt::format("heddle: error: {}\n", message));
+  heddle::write_stderr(fmt::format("heddle: error: {}{}\n", rank_prefix(message), message));
   return exit_code;
 }
 

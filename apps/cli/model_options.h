@@ -4,9 +4,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/device.h"
 #include "engine/engine.h"
+#include "engine/rank_facts.h"
 #include "engine/rank_models.h"
 #include "models/model.h"
 #include "parallel/tuned_split.h"
@@ -33,6 +35,7 @@ struct ModelOptions {
   std::optional<int> split_tokens;  // TpMode::weave: tokens of the smallest step in two parts; nothing: as tuned
   bool verbose = false;             // report on standard error where the model runs, why, and the memory it needs
   bool quiet = false;               // no progress bar
+  std::vector<RankFact> given;      // the command and its options, which the processes of a run compare (launched.h)
 
   // Limits; nothing: as large as model and memory allow.
   std::optional<std::int64_t> context;   // tokens of a sequence

@@ -382,7 +382,10 @@ void add_score(CLI::App& app) {
   command->add_flag("--json", options->json,
                     "One line per text: {\"tokens\", \"logprobs\", \"perplexity\"}; the first log-probability is null");
   command->add_flag("--quiet", options->model.quiet, "No progress, and no speed at the end");
-  command->callback([options] { score(*options); });
+  command->callback([options, command] {
+    options->model.given = given_options(*command);
+    score(*options);
+  });
 }
 
 }  // namespace heddle

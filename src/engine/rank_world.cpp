@@ -196,6 +196,10 @@ void RankWorld::abandon(int rank, std::string_view cause) {
     if (other != rank) fabric(other).abandon();
 }
 
+std::size_t exchange_bytes(std::span<const Device> devices, const RankWorldOptions& options) {
+  return fabric_options(devices, options).heap_bytes;
+}
+
 void prepare_shared_gpus(std::span<const Device> devices) {
   std::vector<int> indices = indices_of(devices);
   std::ranges::sort(indices);

@@ -91,6 +91,9 @@ class RankWorld {
   std::unique_ptr<ControlLine> line_;
 };
 
+// Symmetric memory of each rank's fabric: that of collectives, of the operators of the mode, and options.step_bytes.
+std::size_t exchange_bytes(std::span<const Device> devices, const RankWorldOptions& options);
+
 // Ranks that share a GPU need CUDA to load all kernels when it starts, and a hardware queue for each stream. To be called
 // before anything asks for the GPUs. Does nothing where no device is named twice.
 void prepare_shared_gpus(std::span<const Device> devices);

@@ -27,10 +27,28 @@ int most_decoding(const StepLimits& limits) {
   return std::min({limits.max_sequences, limits.max_tokens, limits.max_samples});
 }
 
+// The shape cut behind so many tokens. Its first sequence has the most new tokens, the others one each.
+PartShapes cut(const StepShape& shape, int border) {
+  const int longest = shape.max_query_len;
+  const int whole_before = std::max(border - longest, 0);  // sequences of one token in the first part
+  const bool within_longest = border < longest;
+  return {PartShape{.first_token = 0,
+                    .num_tokens = border,
+                    .first_sequence = 0,
+                    .num_sequences = 1 + whole_before,
+                    .max_query_len = std::min(border, longest)},
+          PartShape{.first_token = border,
+                    .num_tokens = shape.num_tokens - border,
+                    .first_sequence = within_longest ? 0 : 1 + whole_before,
+                    .num_sequences = shape.num_sequences - (within_longest ? 0 : 1 + whole_before),
+                    .max_query_len = within_longest ? longest - border : 1}};
+}
+
 // The most of all steps within the limits.
 std::size_t most_of(Model& model, const ExecutorLimits& limits, std::size_t DryStep::*bytes) {
   std::size_t most = 0;
-  for (const StepShape& shape : largest_shapes(limits)) most = std::max(most, run_dry(model, limits, shape).*bytes);
+  for (const StepShape& shape : shapes_in_every_way(limits))
+    most = std::max(most, run_dry(model, limits, shape).*bytes);
   return most;
 }
 
@@ -126,6 +144,25 @@ std::vector<StepShape> largest_shapes(const ExecutorLimits& limits) {
                       .num_sequences = most_sequences,
                       .num_logit_rows = num_rows,
                       .max_query_len = 1});
+  return shapes;
+}
+
+std::vector<StepShape> shapes_in_every_way(const ExecutorLimits& limits) {
+  std::vector<StepShape> shapes;
+  for (StepShape shape : largest_shapes(limits)) {
+    const std::set<int> borders =
+        limits.step.max_parts > 1 ? std::set{1, shape.num_tokens / 2, shape.num_tokens - 1} : std::set<int>{};
+    for (const bool fused_sums : {true, false}) {
+      shape.choices.fused_sums = fused_sums;
+      shape.parts = {};
+      shapes.push_back(shape);
+      for (const int border : borders) {
+        if (border < 1 || border >= shape.num_tokens) continue;
+        shape.parts = cut(shape, border);
+        shapes.push_back(shape);
+      }
+    }
+  }
   return shapes;
 }
 

@@ -62,14 +62,19 @@ struct DryStep {
 DryStep run_dry(Model& model, const ExecutorLimits& limits, const StepShape& shape);
 
 // Every size of a graph, and the largest steps of each other mode: chunks of one prompt and of many sequences, with
-// logits of no row, of some rows, and of all.
+// logits of no row, of some rows, and of all. All of them whole, with the default choices.
 std::vector<StepShape> largest_shapes(const ExecutorLimits& limits);
+
+// These in every way in which rank 0 may have them computed: with sums by one operator and by themselves, and, where the
+// limits allow two parts, cut behind the first token, in the middle and before the last one. (The algorithm of a sum takes
+// nothing of the arena.)
+std::vector<StepShape> shapes_in_every_way(const ExecutorLimits& limits);
 
 // What the GEMMs of the first layer make of the tokens of a step, on the lane that has them while a step is in two parts.
 // Those of experts are left out: their rows depend on the tokens. Asks cuBLASLt on a GPU.
 LayerTiles layer_tiles(Model& model, const ExecutorLimits& limits, const Lane& lane);
 
-// The arena that every step within the limits fits into: the most that run_dry() finds of largest_shapes().
+// The arena that every step within the limits fits into: the most that run_dry() finds of shapes_in_every_way().
 std::size_t step_bytes(Model& model, const ExecutorLimits& limits);
 
 // Likewise of the symmetric memory that exchanges between ranks keep. Ranks agree on the most before their fabric is made

@@ -115,10 +115,9 @@ RankDevices choose_rank_devices(std::string_view asked, int ranks, const GpuDisc
   std::vector<Device> devices = devices_named(asked);
   const auto is_gpu = [](const Device& device) { return device.kind == DeviceKind::cuda; };
   if (asked != "cuda") {
-    if (devices.size() == 1)
+    if (devices.size() == 1)  // "cpu" alone is above
       throw_error<InputError>("--tp {} with --device {}: name a GPU for each rank, or for ranks that share one {}",
                               ranks, asked, shared_gpu(ranks));
-    if (std::ranges::none_of(devices, is_gpu)) devices.resize(static_cast<std::size_t>(ranks));  // cpu,cpu
     if (devices.size() != static_cast<std::size_t>(ranks))
       throw_error<InputError>("--tp {} with --device {}: that names {} devices; name one for each rank", ranks, asked,
                               devices.size());

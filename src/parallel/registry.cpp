@@ -25,6 +25,7 @@ std::unique_ptr<Strategy> strategy_of_weights(const ModelRank& place, const Tens
 
 std::unique_ptr<Strategy> make_strategy(const ModelRank& place, const TensorSplit& split, std::int64_t vocab_size) {
   std::unique_ptr<Strategy> strategy = strategy_of_weights(place, split, vocab_size);
+  if (place.wrap) strategy = place.wrap(std::move(strategy));
   if (place.shard.ranks == 1) return strategy;
   if (!split.equal_heads)
     throw_error<InputError>(

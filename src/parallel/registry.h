@@ -1,6 +1,7 @@
 // The strategies, by how a model is to be spread.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "fabric/fabric.h"
@@ -31,6 +32,8 @@ struct ModelRank {
   KvShard shard = {};
   Ranks context_team = {};
   Fabric* fabric = nullptr;
+  // Where not empty: makes of the strategy the one that the model gets, as a test does that watches what crosses it.
+  std::function<std::unique_ptr<Strategy>(std::unique_ptr<Strategy>)> wrap = {};
 };
 
 // `split` is the rank's; `vocab_size` the whole model's. Throws InputError, naming it, for a mode that cannot run, and for

@@ -3,11 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <csignal>
 #include <functional>
 #include <future>
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <sstream>
+#include <thread>
+#include <utility>
 
 #include "base/file.h"
 #include "end_to_end/program.h"
@@ -267,6 +270,68 @@ TEST(Processes, ARankThatIsKilledBeforeTheRanksHaveMetEndsTheRunSoon) {
   EXPECT_EQ(result.status, 137);
   EXPECT_THAT(result.err, HasSubstr("rank 1 was ended by signal 9"));
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(25)) << "others would get 30 s";
+}
+
+// As one process: 130, and one sentence.
+TEST(Processes, AnInterruptedRunEndsAsAnInterruptedProcess) {
+  for (const auto& [signal, status] : {std::pair{SIGINT, 130}, {SIGTERM, 143}}) {
+    bool sent = false;
+    const auto begin = std::chrono::steady_clock::now();
+    const ProgramResult result =
+        run_heddle({"launch", "-n", "2", "--", "heddle", "generate", demo_model().string(), "--prompt", "Once", "-n",
+                    "5000", "--temperature", "3", "--max-tokens", "40", "--device", "cpu", "--quiet"},
+                   {.on_output = [&, signal = signal](int pid, const std::string&) {
+                     if (!std::exchange(sent, true)) ::kill(pid, signal);
+                   }});
+    EXPECT_EQ(result.status, status);
+    EXPECT_TRUE(
+        std::regex_match(result.err, std::regex("heddle: interrupted; [0-9]+ of 5000 answers were not finished\n")))
+        << result.err;
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(25));
+  }
+}
+
+// The second Ctrl-C ends what takes no notice of the first.
+TEST(Processes, ARunThatIsInterruptedTwiceEnds) {
+  int sent = 0;
+  const ProgramResult result = run_heddle(
+      {"launch", "-n", "2", "--", "sh", "-c", "trap '' INT; echo here; for i in $(seq 600); do sleep 0.1; done"},
+      {.on_output = [&](int pid, const std::string&) {
+        if (std::exchange(sent, 1) == 1) return;
+        ::kill(pid, SIGINT);
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        ::kill(pid, SIGINT);
+      }});
+  EXPECT_EQ(result.status, 130);
+  EXPECT_EQ(result.err, "heddle: interrupted: all ranks have ended\n");
+}
+
+TEST(Processes, ARankWithoutItsModelIsNamedAndNobodyElseSpeaks) {
+  const ProgramResult result =
+      launch(2, {"sh", "-c",
+                 std::string("exec " HEDDLE_PROGRAM " generate --prompt 1 --device cpu --model "
+                             "$([ $OMPI_COMM_WORLD_RANK = 0 ] && echo ") +
+                     demo_model().string() + " || echo /no/such)"});
+  EXPECT_EQ(result.status, 2);
+  EXPECT_EQ(
+      result.err,
+      "heddle: error: rank 1: /no/such: no such folder. Give the folder that holds config.json and the weights\n");
+}
+
+TEST(Processes, RanksOfOtherCommandsOrPromptsAreRefused) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"generate --prompt $OMPI_COMM_WORLD_RANK", "rank 1 has --prompt 1, rank 0 has --prompt 0"},
+      {"generate --prompt 1 $([ $OMPI_COMM_WORLD_RANK = 0 ] || echo --seed 7)",
+       "rank 1 has --seed 7, rank 0 has no --seed"},
+      {"$([ $OMPI_COMM_WORLD_RANK = 0 ] && echo generate --prompt 1 || echo score --text 1)",
+       "rank 1 has command score, rank 0 has command generate"}};
+  for (const auto& [command, message] : cases) {
+    const ProgramResult result = launch(
+        2, {"sh", "-c",
+            std::string("exec " HEDDLE_PROGRAM " ") + command + " --device cpu --model " + demo_model().string()});
+    EXPECT_EQ(result.status, 2);
+    EXPECT_EQ(result.err, std::string("heddle: error: ") + message + ": the ranks of a model need the same\n");
+  }
 }
 
 }  // namespace

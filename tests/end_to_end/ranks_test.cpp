@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -215,6 +216,38 @@ TEST(Ranks, WhatCannotBeSharedIsOneError) {
     EXPECT_EQ(result.out, "");
     EXPECT_THAT(result.err, AllOf(HasSubstr("heddle: error: "), HasSubstr(c.message)));
   }
+}
+
+TEST(Ranks, InspectShowsWhatEachTakesInAll) {
+  const ProgramResult text = run_heddle({"inspect", demo_model().string(), "--tp", "3"});
+  EXPECT_EQ(text.status, 0) << text.err;
+  EXPECT_THAT(text.out, testing::ContainsRegex("rank 2: .* of weights, .* per token; [0-9]+ tokens: on the CPU .*iB, "
+                                               ".*iB of it for a step and .*iB for exchanges"));
+  const auto report = nlohmann::json::parse(run_heddle({"inspect", demo_model().string(), "--tp", "3", "--json"}).out);
+  ASSERT_EQ(report["ranks"].size(), 3u);
+  for (const auto& rank : report["ranks"]) {
+    const auto& need = rank["memory"][0];
+    EXPECT_EQ(need["device"], "CPU");
+    EXPECT_GT(need["step"].get<std::int64_t>(), 0);
+    EXPECT_EQ(need["weights"], rank["weights"]);
+    EXPECT_EQ(need["bytes"].get<std::int64_t>(),
+              need["weights"].get<std::int64_t>() + need["kv_cache"].get<std::int64_t>() +
+                  need["step"].get<std::int64_t>() + rank["exchange"].get<std::int64_t>());
+  }
+}
+
+TEST(Ranks, AreNamedInTheHeadingOfATable) {
+  const ProgramResult result = run_heddle({"bench", "decode", "synth:tiny", "--tp", "2", "--batch", "1", "--tokens",
+                                           "2", "--repeats", "1", "--device", "cpu"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(result.out, testing::HasSubstr(", 2 ranks, weights "));
+}
+
+TEST(Ranks, AreAsManyAsTheDevicesThatAreNamed) {
+  const ProgramResult result =
+      run_heddle({"generate", demo_model().string(), "--prompt", "1", "--device", "cpu,cpu", "--tp", "3"});
+  EXPECT_EQ(result.status, 2);
+  EXPECT_THAT(result.err, testing::HasSubstr("--tp 3 with --device cpu,cpu: that names 2 devices"));
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "engine/engine.h"
 #include "engine/step_channel.h"
 #include "fused/all_reduce_norm/all_reduce_norm.h"
+#include "parallel/tensor_split.h"
 #include "weights/checkpoint.h"
 
 namespace heddle {
@@ -274,8 +275,10 @@ TEST(EngineRanks, OtherRanksComputeAsRank0HasChosen) {
 
 struct RankFault {
   int rank;
-  int step;  // 1: the prompt, later ones decode
+  const char* phase;
+  int step;  // 1: the prompt, later ones decode; behind kStepsOfFirst: after the ranks have been idle
 };
+constexpr int kStepsOfFirst = 30;  // of a request before they are
 
 class EngineRankFaults : public testing::TestWithParam<RankFault> {};
 
@@ -288,7 +291,12 @@ TEST_P(EngineRankFaults, AreNamedWithTheirCauseAndEndAllRanks) {
   });
   {
     Engine engine(std::move(ranks), {});
-    engine.submit({.prompt = {1, 2, 3}, .max_tokens = 30});
+    engine.submit({.prompt = {1, 2, 3}, .max_tokens = kStepsOfFirst});
+    if (GetParam().step > kStepsOfFirst) {
+      EXPECT_EQ(outputs_of(engine).size(), 1u);
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));  // nobody types; the ranks sleep
+      engine.submit({.prompt = {4, 5, 6}, .max_tokens = 2});
+    }
     const std::string who = "rank " + std::to_string(GetParam().rank) + ": the disk has melted";
     for (int again = 0; again < 2; ++again) {
       try {
@@ -302,12 +310,15 @@ TEST_P(EngineRankFaults, AreNamedWithTheirCauseAndEndAllRanks) {
   EXPECT_LT(Clock::now() - start, std::chrono::seconds(20));
 }
 
-INSTANTIATE_TEST_SUITE_P(, EngineRankFaults,
-                         testing::Values(RankFault{0, 1}, RankFault{1, 1}, RankFault{0, 5}, RankFault{2, 5}),
-                         [](const auto& test) {
-                           return "on_rank_" + std::to_string(test.param.rank) + "_in_step_" +
-                                  std::to_string(test.param.step);
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    , EngineRankFaults, testing::ValuesIn([] {
+      std::vector<RankFault> faults;
+      for (const int rank : {0, 1, 2})
+        for (const auto& [phase, step] : {std::pair{"prefill", 1}, {"decode", 5}, {"after_idling", kStepsOfFirst + 1}})
+          faults.push_back({rank, phase, step});
+      return faults;
+    }()),
+    [](const auto& test) { return "on_rank_" + std::to_string(test.param.rank) + "_in_" + test.param.phase; });
 
 // Fails in a step, and ends as a GPU's memory does: only when no other rank waits for this one any more.
 class ModelThatOthersHold : public Model {
@@ -387,31 +398,41 @@ TEST(EngineRanks, AHungRankIsNamedAtTheDeadline) {
 // Reads from a rank's thread fail.
 class BrokenSource : public ModelSource {
  public:
-  explicit BrokenSource(const ModelSource& source) : source_(source) {}
+  // The rows of `broken` cannot be read.
+  BrokenSource(const ModelSource& source, Slice broken) : source_(source), broken_(broken) {}
   JsonField config() const override { return source_.config(); }
   std::optional<JsonField> generation_config() const override { return source_.generation_config(); }
   std::size_t total_bytes() const override { return source_.total_bytes(); }
   std::vector<std::string_view> names() const override { return source_.names(); }
   const TensorInfo* find(std::string_view name) const override { return source_.find(name); }
   TensorRows rows(std::string_view name, std::int64_t first_row, std::int64_t num_rows) const override {
-    if (name == "lm_head.weight" && first_row > 200) throw Failure("lm_head.weight: cannot be read");  // rank 2 of 3
+    if (name == "lm_head.weight" && first_row >= broken_.first && first_row < broken_.first + broken_.count)
+      throw Failure("lm_head.weight: cannot be read");
     return source_.rows(name, first_row, num_rows);
   }
   std::string where() const override { return source_.where(); }
 
  private:
   const ModelSource& source_;
+  Slice broken_;
 };
 
-TEST(EngineRanks, ARankThatCannotReadItsPartIsNamed) {
+class EngineRankLoads : public testing::TestWithParam<int> {};
+
+TEST_P(EngineRankLoads, ARankThatCannotReadItsPartIsNamed) {
   const Checkpoint checkpoint(model_with_6_heads());
+  const std::int64_t vocab_size = checkpoint.find("lm_head.weight")->shape.front();
   try {
-    load_ranks(BrokenSource(checkpoint), {}, 3);
+    load_ranks(BrokenSource(checkpoint, even_slice(vocab_size, GetParam(), 3)), {}, 3);
     ADD_FAILURE() << "no error";
   } catch (const Failure& error) {
-    EXPECT_THAT(error.what(), AllOf(HasSubstr("rank 2"), HasSubstr("lm_head.weight: cannot be read")));
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("rank " + std::to_string(GetParam()) + ": "),
+                                    HasSubstr("lm_head.weight: cannot be read")));
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(, EngineRankLoads, testing::Values(0, 1, 2),
+                         [](const auto& test) { return "on_rank_" + std::to_string(test.param); });
 
 double seconds_of_cpu() {
   rusage usage{};

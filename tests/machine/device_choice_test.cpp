@@ -114,5 +114,10 @@ TEST(DeviceChoice, WhatWasAskedForIsTakenOrRefused) {
               HasSubstr("there are 2 GPUs here"));
 }
 
+TEST(RankDevices, ListsOfCpusNameOneForEachRank) {
+  EXPECT_EQ(choose_rank_devices("cpu,cpu", 2, GpuDiscovery{}).devices, std::vector<Device>(2));
+  EXPECT_THROW(choose_rank_devices("cpu,cpu", 3, GpuDiscovery{}), InputError);
+}
+
 }  // namespace
 }  // namespace heddle

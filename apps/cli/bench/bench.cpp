@@ -124,7 +124,10 @@ CLI::App* add_benchmark(CLI::App& bench, const std::string& kind, const std::str
                         BenchResult (*benchmark)(const BenchOptions&), const std::shared_ptr<BenchOptions>& options) {
   CLI::App* command = bench.add_subcommand(kind, description);
   add_output_options(*command, *options);
-  command->callback([kind, benchmark, options] { run(kind, benchmark, *options); });
+  command->callback([kind, benchmark, options, command] {
+    options->model.given = given_options(*command);
+    run(kind, benchmark, *options);
+  });
   return command;
 }
 

@@ -128,11 +128,16 @@ std::vector<double> BenchDevice::seconds_per_call(int calls, int samples, std::f
   return seconds;
 }
 
-std::string conditions_text(const BenchDevice& device, DType weights, const nlohmann::json* hello) {
+std::string conditions_text(const BenchDevice& device, DType weights, const nlohmann::json* hello,
+                            const BenchRanks& ranks) {
   const ordered_json gpu = gpu_record(device.device());
   std::string text = gpu.is_object()
                          ? fmt::format("{} ({})", name_of(device.device()), gpu.at("name").get<std::string>())
                          : fmt::format("{}, threads {}", name_of(device.device()), device.threads());
+  if (ranks.count > 1) {
+    text += fmt::format(", {} ranks", ranks.count);
+    if (device.on_gpu()) text += fmt::format(" on {} GPU{}", ranks.devices, ranks.devices == 1 ? "" : "s");
+  }
   text += fmt::format(", weights {}", name_of(weights));
   if (hello != nullptr) {
     text += fmt::format("; baseline: {} {}", hello->value("name", ""), hello->value("version", ""));

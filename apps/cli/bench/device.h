@@ -59,8 +59,16 @@ class BenchDevice {
 // The fields of a record for a GPU: name, memory, driver, and current clocks. Null on the CPU.
 nlohmann::ordered_json gpu_record(Device device);
 
-// The heading of a table: the device, the weights' dtype and, if there is one, the baseline from its hello.
-std::string conditions_text(const BenchDevice& device, DType weights, const nlohmann::json* hello);
+// Ranks of one model, and the devices that they have.
+struct BenchRanks {
+  int count = 1;
+  int devices = 1;
+};
+
+// The heading of a table: the device, the ranks where there are several, the weights' dtype and, if there is one, the
+// baseline from its hello.
+std::string conditions_text(const BenchDevice& device, DType weights, const nlohmann::json* hello,
+                            const BenchRanks& ranks = {});
 
 // Tokens in a page of the engine's cache on that device (engine/engine.h).
 int default_page_size(Device device);

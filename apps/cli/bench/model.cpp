@@ -118,6 +118,7 @@ class ModelBench {
     RankModels ranks = load(*source_, options.model, engine);
     const std::unique_ptr<Model>& model = ranks.front().model;
     const bool on_gpu = model->device().kind == DeviceKind::cuda;
+    num_ranks_ = static_cast<int>(ranks.size());
     devices_ = distinct_devices(ranks);
     fill_ = on_gpu && options.model.num_ranks() == 1 ? ContextFill::random : ContextFill::computed;
     const int step_tokens = options.step_tokens > 0 ? options.step_tokens : default_step_tokens(model->device());
@@ -155,7 +156,7 @@ class ModelBench {
     fields["device"] = name_of(device_->device());
     fields["gpu"] = std::move(gpu);
     fields["page_size"] = runner_->page_size();
-    fields["ranks"] = options_.model.num_ranks();
+    fields["ranks"] = num_ranks_;
     if (options_.model.context_ranks > 1) fields["context_ranks"] = options_.model.context_ranks;
     fields["devices"] = devices_;
     fields["context_fill"] = fill_ == ContextFill::random ? "random" : "computed";
@@ -164,7 +165,8 @@ class ModelBench {
     if (peer_) fields["peer"] = peer_->hello();
     fields["cases"] = std::move(cases);
     BenchResult result{.fields = std::move(fields),
-                       .table = conditions_text(*device_, runner_->shape().dtype, peer_ ? &peer_->hello() : nullptr) +
+                       .table = conditions_text(*device_, runner_->shape().dtype, peer_ ? &peer_->hello() : nullptr,
+                                                {.count = num_ranks_, .devices = devices_}) +
                                 table_text(rows_)};
     if (operators_) {
       result.table += "\nThe operators of these steps, each by itself:\n" + operators_->table();
@@ -388,6 +390,7 @@ class ModelBench {
   std::unique_ptr<ModelSource> source_;
   ModelDescription description_;
   ContextFill fill_ = ContextFill::computed;
+  int num_ranks_ = 1;        // threads, or processes
   int devices_ = 1;          // that the ranks run on; the limit is that of one, measured, times as many
   std::string fingerprint_;  // of the model, for the baseline
   std::optional<BenchPeer> peer_;

@@ -365,7 +365,10 @@ void add_chat(CLI::App& app) {
   verbose->excludes(command->add_flag("--quiet", options->model.quiet, "No greeting and no progress"));
   command->footer("In the conversation:\n" + std::string(kHelp) +
                   "Special tokens in a message are parsed, as transformers does.");
-  command->callback([options] { chat(*options); });
+  command->callback([options, command] {
+    options->model.given = given_options(*command);
+    chat(*options);
+  });
 }
 
 }  // namespace heddle

@@ -261,7 +261,10 @@ void add_generate(CLI::App& app) {
       "alone: its answer says why, and the exit status is 2.\n"
       "Lines, and samples of a line, draw independent random numbers: they depend on --seed, the line's number and\n"
       "the sample's. A line with a seed of its own draws what --prompt draws with that --seed.");
-  command->callback([options] { generate(*options); });
+  command->callback([options, command] {
+    options->model.given = given_options(*command);
+    generate(*options);
+  });
 }
 
 }  // namespace heddle
