@@ -59,7 +59,7 @@ nlohmann::ordered_json json_of(const BaselineRun& run) {
                                  {{"published", text_of(Basis::published)},
                                   {"fitted", text_of(Basis::fitted)},
                                   {"run", basis},
-                                  {"run_over_published", basis}}}};
+                                  {"run_over_published", text_of(run.layer.bases() | Basis::published)}}}};
   for (const Basis part : kLayerBases) {
     const std::string name = text_of(part);
     object["layer_cycles_by_basis"][name] = run.layer.cycles(part);
