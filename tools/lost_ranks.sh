@@ -42,7 +42,7 @@ echo "|---|---|---|---|---|"
 for phase in ${PHASES:-start load prefill decode idle}; do
   for signal in KILL STOP; do
     for victim in 0 1; do
-      run_phase "$phase" >"$folder/out" 2>&1 &
+      run_phase "$phase" >/dev/null 2>"$folder/out" &
       run=$!
       wait_for_phase "$phase" "$victim"
       pid=$(rank_pid "$victim")
@@ -52,7 +52,7 @@ for phase in ${PHASES:-start load prefill decode idle}; do
       status=$?
       taken=$(awk -v a="$begin" -v b="$(date +%s.%N)" 'BEGIN {printf "%.1f", b - a}')
       kill -KILL "$pid" 2>/dev/null
-      said=$(grep -a 'rank [01]' "$folder/out" | grep -av '^mpirun' | sort -u | head -n 2 | cut -c1-150 | tr '\n|' '; ')
+      said=$(sed -n 's/^heddle: error: \|^heddle: //p' "$folder/out" | grep -a 'rank [01]' | sort -u | head -n 2 | cut -c1-150 | sed 's/ job [0-9a-f-]*$/ the job/' | paste -sd ';' | tr '|' ' ')
       echo "| $phase | $signal rank $victim | $taken | $status | ${said:-nothing} |"
     done
   done

@@ -116,13 +116,25 @@ LoadOptions outline_options(const ModelOptions& options) {
   return {.dtype = options.dtype, .tp_mode = tp_mode_of(options), .context_ranks = options.context_ranks};
 }
 
-// Fails now, before the system's out-of-memory killer would, minutes later.
+// Of a process among several its own part. Fails now, before the system's out-of-memory killer would, minutes later.
 void check_memory(const ModelSource& source, const ModelOptions& options, std::int64_t available) {
   if (available <= 0) return;
   const bool synthetic = parse_synthetic_name(options.model).has_value();
   std::uint64_t needed = bytes_to_make(source, synthetic, options.dtype);
-  if (synthetic && options.num_ranks() > 1)
-    needed = weight_bytes(outline_ranks(source, outline_options(options), options.num_ranks()));
+  if (synthetic && options.num_ranks() > 1) {
+    const RankModels outlines = outline_ranks(source, outline_options(options), options.num_ranks());
+    needed = weight_bytes(outlines);
+    if (num_launched_ranks() > 1) {
+      // Each process may have a limit of its own, of which the others take nothing; or they share what is available.
+      const Launch launch = read_launch();
+      needed = outlines[static_cast<std::size_t>(launch.rank)].model->shape().weight_bytes;
+      const std::uint64_t together = needed * static_cast<std::uint64_t>(launch.num_local_ranks);
+      if (launch.local_rank == 0 && together > static_cast<std::uint64_t>(available) &&
+          needed <= static_cast<std::uint64_t>(available))
+        log_warning("{}: the {} ranks on this machine need {} of memory, and this one has {}", options.model,
+                    launch.num_local_ranks, size_text(together), size_text(static_cast<std::uint64_t>(available)));
+    }
+  }
   if (needed <= static_cast<std::uint64_t>(available)) return;
   throw_error<Failure>("{}: needs {} of memory{}, {} available; use {}", options.model, size_text(needed),
                        synthetic ? "" : " to convert its weights", size_text(static_cast<std::uint64_t>(available)),
