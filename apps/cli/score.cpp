@@ -54,6 +54,8 @@ struct ScoreOptions {
 struct Text {
   std::vector<std::int32_t> tokens;
   std::string where;                           // begins messages about the text
+  std::size_t line = 0;                        // of a file of texts, from 1; 0: it is the only text
+  std::string error;                           // not empty: it cannot be scored, for this reason
   std::vector<double> logprobs;                // one per token; NaN: none
   std::vector<std::vector<TokenLogprob>> top;  // likeliest first, one list per token; empty if not requested
   int windows_left = 0;                        // submitted and not finished
@@ -127,23 +129,42 @@ std::vector<Text> read_texts(const ScoreOptions& options, LazyTokenizer& tokeniz
         {.tokens = at(input.where, [&] { return tokenizer.get().encode(input.text); }), .where = input.where});
     return texts;
   }
-  for (const JsonLine& line : parse_jsonl(input.text, input.where)) {
-    auto tokens = at(line.where, [&] { return tokens_of(JsonField(line.object, line.where), tokenizer); });
-    texts.push_back({.tokens = std::move(tokens), .where = line.where});
+  for (const TextLine& line : split_lines(input.text, input.where)) {
+    Text& text = texts.emplace_back();
+    text.where = fmt::format("{}:{}", input.where, line.number);
+    text.line = line.number;
+    try {
+      text.tokens = at(text.where, [&] {
+        const nlohmann::json object = parse_object(line.text, text.where);
+        return tokens_of(JsonField(object, text.where), tokenizer);
+      });
+    } catch (const InputError& error) {
+      text.error = error.what();
+    }
   }
   if (texts.empty()) throw_error<InputError>("{}: holds no texts", *options.file);
   return texts;
 }
 
-void check(const std::vector<Text>& texts, const ModelShape& shape) {
-  for (const Text& text : texts) {
-    if (text.tokens.size() < 2)
-      throw_error<InputError>("{}: the text has {}, and a text's first token has no log-probability: give at least two",
-                              text.where, text.tokens.empty() ? "no tokens" : "one token");
-    for (const std::int32_t token : text.tokens)
-      if (token >= shape.vocab_size)
-        throw_error<InputError>("{}: token {}, the model knows 0 to {}: are the tokens from another model?", text.where,
-                                token, shape.vocab_size - 1);
+// Why the model cannot score the text; empty if it can.
+std::string fault_of(const Text& text, const ModelShape& shape) {
+  if (text.tokens.size() < 2)
+    return fmt::format("{}: the text has {}, and a text's first token has no log-probability: give at least two",
+                       text.where, text.tokens.empty() ? "no tokens" : "one token");
+  for (const std::int32_t token : text.tokens)
+    if (token >= shape.vocab_size)
+      return fmt::format("{}: token {}, the model knows 0 to {}: are the tokens from another model?", text.where, token,
+                         shape.vocab_size - 1);
+  return {};
+}
+
+// Of a file, each line that is wrong gets an error of its own; a text alone throws it.
+void check(std::vector<Text>& texts, const ModelShape& shape) {
+  for (Text& text : texts) {
+    if (text.error.empty()) text.error = fault_of(text, shape);
+    if (text.error.empty()) continue;
+    if (text.line == 0) throw InputError(text.error);
+    text.tokens.clear();
   }
 }
 
@@ -174,6 +195,11 @@ double perplexity(const std::vector<double>& logprobs) {
     ++count;
   }
   return std::exp(-sum / static_cast<double>(count));
+}
+
+std::string json_of_error(const Text& text) {
+  const nlohmann::ordered_json object{{"line", text.line}, {"status", "error"}, {"error", text.error}};
+  return object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
 // `tokenizer` may be null.
@@ -242,12 +268,9 @@ class Scorer {
       speed_.add_step(engine_.last_step(), start);
       submit();
       progress_.update(num_scored_);
-      for (; next_written_ < texts_.size() && done(texts_[next_written_]); ++next_written_) {
-        progress_.hide();
-        on_text(texts_[next_written_]);
-        texts_[next_written_] = {};  // frees it: a large file's results need not fit into memory
-      }
+      write(on_text);
     }
+    write(on_text);  // where all have errors there was no step
     progress_.hide();
   }
 
@@ -262,9 +285,24 @@ class Scorer {
 
   static bool done(const Text& text) { return text.all_submitted && text.windows_left == 0; }
 
+  // Those that have ended, in order.
+  template <class OnText>
+  void write(OnText on_text) {
+    for (; next_written_ < texts_.size() && done(texts_[next_written_]); ++next_written_) {
+      progress_.hide();
+      on_text(texts_[next_written_]);
+      texts_[next_written_] = {};  // frees it: a large file's results need not fit into memory
+    }
+  }
+
   void submit() {
     while (next_submitted_ < texts_.size() && running_.size() < 2 * kMaxSequences) {
       Text& text = texts_[next_submitted_];
+      if (!text.error.empty()) {
+        text.all_submitted = true;
+        ++next_submitted_;
+        continue;
+      }
       if (!windows_) {
         windows_.emplace(std::ssize(text.tokens), size_.window, size_.stride);
         text.logprobs.assign(text.tokens.size(), std::numeric_limits<double>::quiet_NaN());
@@ -315,6 +353,38 @@ class Scorer {
   Progress& progress_;
 };
 
+// The texts with errors: they are told of where they stand, and at the end.
+class Failures {
+ public:
+  explicit Failures(bool json) : json_(json) {}
+
+  void add(const Text& text) {
+    if (num_++ == 0) first_ = text.error;
+    if (json_)
+      write_stdout(json_of_error(text));
+    else
+      write_stderr("heddle: error: " + text.error + "\n");
+  }
+
+  void require_none(std::size_t num_texts) const {
+    if (num_ == 0) return;
+    if (num_texts == 1 && json_) throw InputError(first_);
+    throw_error<InputError>("{} of {} texts failed{}", num_, num_texts, json_ ? "; the first: " + first_ : "");
+  }
+
+ private:
+  bool json_;
+  std::size_t num_ = 0;
+  std::string first_;
+};
+
+// Where no text is right, the model need not be loaded.
+void require_a_right_text(const std::vector<Text>& texts, Failures& failures) {
+  if (std::ranges::any_of(texts, [](const Text& text) { return text.error.empty(); })) return;
+  for (const Text& text : texts) failures.add(text);
+  failures.require_none(texts.size());
+}
+
 void score(const ScoreOptions& options) {
   if (followed(options.model)) return;
   if (options.num_top > 0 && options.file && !options.json)
@@ -322,6 +392,8 @@ void score(const ScoreOptions& options) {
   const std::unique_ptr<ModelSource> source = open_model(options.model.model);
   LazyTokenizer tokenizer(options.model.model);
   std::vector<Text> texts = read_texts(options, tokenizer);
+  Failures failures(options.json);
+  require_a_right_text(texts, failures);
 
   const std::int64_t vocab_size = std::max<std::int64_t>(1, describe_model(source->config()).vocab_size.value_or(1));
   const std::int64_t row_bytes = vocab_size * static_cast<std::int64_t>(sizeof(float));
@@ -340,13 +412,16 @@ void score(const ScoreOptions& options) {
   Progress progress("score", num_tokens(texts), kTokens, shown_unless(options.model.quiet));
   Scorer scorer(engine, options.model.model, texts, size, options.num_top, progress);
   scorer.run(interrupt, [&](const Text& text) {
-    if (options.json)
+    if (!text.error.empty())
+      failures.add(text);
+    else if (options.json)
       write_stdout(json_of(text, options.num_top > 0 ? tokenizer.find() : nullptr));
     else
       write_stdout(options.text ? table_of(text, tokenizer.get()) : summary_of(text));
   });
-  if (!options.model.quiet) write_stderr(fmt::format("heddle: {}\n", scorer.speed().summary()));
-  if (!interrupt.interrupted()) return;
+  if (!options.model.quiet && scorer.speed().num_prompt_tokens() > 0)
+    write_stderr(fmt::format("heddle: {}\n", scorer.speed().summary()));
+  if (!interrupt.interrupted()) return failures.require_none(texts.size());
   write_stderr(
       fmt::format("heddle: interrupted; {} of {} texts were not finished\n", scorer.num_unwritten(), texts.size()));
   throw Interrupted{interrupt.signal()};
@@ -379,8 +454,10 @@ void add_score(CLI::App& app) {
   add_number_option<int>(*command, "--top", options->num_top,
                          "The N likeliest tokens in each token's place, too; in JSON \"top\", a list a token",
                          {.min = 1, .max = kMaxTop});
-  command->add_flag("--json", options->json,
-                    "One line per text: {\"tokens\", \"logprobs\", \"perplexity\"}; the first log-probability is null");
+  command->add_flag(
+      "--json", options->json,
+      "One line per text: {\"tokens\", \"logprobs\", \"perplexity\"}; the first log-probability is null; of a "
+      "line of --file that is wrong: {\"line\", \"status\", \"error\"}, and the exit status is 2");
   command->add_flag("--quiet", options->model.quiet, "No progress, and no speed at the end");
   command->callback([options, command] {
     options->model.given = given_options(*command);

@@ -269,6 +269,10 @@ TEST(Completion, BashCompletesCommandsOptionsAndValues) {
   EXPECT_EQ(complete("heddle generate --dtype b"), "bfloat16\n");
   EXPECT_EQ(complete("heddle generate x --model assets --kv"), "--kv-memory\n");
   EXPECT_EQ(complete("heddle completion z"), "zsh\n");
+  EXPECT_EQ(complete("heddle generate --dtype = b"), "bfloat16\n") << "bash parts --dtype=b so";
+  EXPECT_EQ(complete("heddle generate --dtype ="), "auto float32 bfloat16 float16\n");
+  EXPECT_EQ(complete("heddle wafer run --sync d"), "dataflow\n");
+  EXPECT_EQ(complete("heddle man wafer-t"), "wafer-tune wafer-tables\n");
   EXPECT_EQ(complete("heddle generate --prompts-file \"\""), "\n") << "left to the names of files";
 }
 
@@ -285,7 +289,9 @@ TEST(Man, EveryCommandHasAPageThatManCanFormat) {
     }
   }
   EXPECT_GT(pages, 20);
-  EXPECT_EQ(run_heddle({"man", "bench", "decode"}).out, read_file(folder.path() / "heddle-bench-decode.1", 1 << 20));
+  const std::string decode = read_file(folder.path() / "heddle-bench-decode.1", 1 << 20);
+  EXPECT_EQ(run_heddle({"man", "bench", "decode"}).out, decode);
+  EXPECT_EQ(run_heddle({"man", "bench-decode"}).out, decode);
   const std::string page = run_heddle({"man", "generate"}).out;
   for (const char* option : {"\\-\\-temperature", "\\fB\\-m\\fR, \\fB\\-\\-model\\fR", "\\-\\-logit\\-bias"})
     EXPECT_THAT(page, HasSubstr(option));

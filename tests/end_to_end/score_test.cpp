@@ -14,6 +14,7 @@ namespace heddle {
 namespace {
 
 using nlohmann::json;
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -183,9 +184,30 @@ TEST_F(Score, WhatCannotBeScoredIsRefusedWithItsLine) {
   for (const auto& each : cases) {
     const ProgramResult result = score_file(each.lines);
     EXPECT_EQ(result.status, 2) << each.lines;
-    EXPECT_EQ(result.out, "");
-    EXPECT_THAT(result.err, HasSubstr(each.error)) << each.lines;
+    EXPECT_THAT(result.out + result.err, HasSubstr(each.error)) << each.lines;
   }
+}
+
+TEST_F(Score, ABadLineFailsAlone) {
+  const std::string lines =
+      "{\"text\": \"137 + 254 = 391\"}\n{\"text\": 5}\n\n{\"tokens\": [0, 22, 24]}\n{\"tokens\": [1, 1280]}\n";
+  const ProgramResult result = score_file(lines);
+  EXPECT_EQ(result.status, 2);
+  const std::vector<json> answers = json_lines({.out = result.out});
+  ASSERT_EQ(answers.size(), 4u) << result.out;
+  EXPECT_EQ(answers[0]["tokens"].size(), 14u);
+  EXPECT_EQ(answers[1]["line"], 2);
+  EXPECT_EQ(answers[1]["status"], "error");
+  EXPECT_THAT(answers[1]["error"].get<std::string>(), HasSubstr("texts.jsonl:2: text"));
+  EXPECT_EQ(answers[2]["tokens"].size(), 3u);
+  EXPECT_THAT(answers[3]["error"].get<std::string>(), HasSubstr("texts.jsonl:5: token 1280"));
+  EXPECT_THAT(result.err, HasSubstr("2 of 4 texts failed; the first: "));
+
+  const ProgramResult read = score_file(lines, {});
+  EXPECT_EQ(read.status, 2);
+  EXPECT_THAT(read.out, AllOf(HasSubstr(":1: 14 tokens, perplexity 3.4"), HasSubstr(":4: 3 tokens, perplexity ")));
+  EXPECT_THAT(read.err, AllOf(HasSubstr("texts.jsonl:2: text"), HasSubstr("texts.jsonl:5: token 1280"),
+                              HasSubstr("2 of 4 texts failed\n")));
 }
 
 TEST_F(Score, BadOptionsAreRefusedByName) {

@@ -55,11 +55,14 @@ void completion(const CompletionOptions& options, const CommandText& program) {
 
 void man(const ManOptions& options, const CommandText& program) {
   if (options.out) return write_pages(program, *options.out);
-  std::string name = "heddle";
-  for (const std::string& word : options.command) name += " " + word;
+  std::string name = "heddle", page = name;
+  for (const std::string& word : options.command) {
+    name += " " + word;
+    page += "-" + word;
+  }
   std::vector<std::string> names;
   for (const CommandText* command : all_commands(program)) {
-    if (command->name == name) return write_stdout(manual_page(*command, HEDDLE_VERSION));
+    if (page_name(*command) == page) return write_stdout(manual_page(*command, HEDDLE_VERSION));
     names.push_back(command->name);
   }
   const std::string meant = nearest(name, names);
@@ -87,7 +90,10 @@ void add_completion(CLI::App& app) {
 void add_man(CLI::App& app) {
   const auto options = std::make_shared<ManOptions>();
   CLI::App* command = app.add_subcommand("man", "Print a man page: heddle man generate | man -l -");
-  command->add_option("command", options->command, "Of which command; default: of heddle itself")->type_name("COMMAND");
+  command
+      ->add_option("command", options->command,
+                   "Of which command, as wafer run or wafer-run; default: of heddle itself")
+      ->type_name("COMMAND");
   command->add_option("--out", options->out, "Write all pages into this folder instead")->type_name("DIR");
   command->callback([options, &app] { man(*options, describe_commands(app)); });
 }

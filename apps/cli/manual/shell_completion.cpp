@@ -70,9 +70,24 @@ std::string fish_name(std::string_view name) {
   return name.starts_with("--") ? fmt::format("-l {}", name.substr(2)) : fmt::format("-s {}", name.substr(1));
 }
 
+// The program with the names of pages as choices of `heddle man`: "generate", "bench-decode".
+CommandText with_pages(CommandText program) {
+  std::vector<std::string> pages;
+  for (const CommandText* command : all_commands(program)) {
+    std::string words = command->name.substr(std::min(command->name.size(), program.name.size() + 1));
+    std::ranges::replace(words, ' ', '-');
+    if (!words.empty()) pages.push_back(std::move(words));
+  }
+  for (CommandText& command : program.commands)
+    for (OptionText& option : command.options)
+      if (command.name == "heddle man" && option.names.empty()) option.choices = pages;
+  return program;
+}
+
 }  // namespace
 
-std::string bash_completion(const CommandText& program) {
+std::string bash_completion(const CommandText& given) {
+  const CommandText program = with_pages(given);
   std::string values, words;
   for (const CommandText* command : all_commands(program)) {
     for (const OptionText& option : command->options)
@@ -90,14 +105,18 @@ std::string bash_completion(const CommandText& program) {
   }
   return fmt::format(R"(# bash completion of heddle; made by: heddle completion bash
 _heddle() {{
-  local current=${{COMP_WORDS[COMP_CWORD]}} command=heddle words='' options='' value='' i
+  local current=${{COMP_WORDS[COMP_CWORD]}} command=heddle words='' options='' value='' last i
+  # bash makes three words of --option=value.
+  [[ $current == '=' ]] && current=''
+  last=$((COMP_CWORD - 1))
+  [[ ${{COMP_WORDS[COMP_CWORD]}} == '=' ]] || [[ ${{COMP_WORDS[last]}} != '=' ]] || last=$((last - 1))
   for ((i = 1; i < COMP_CWORD; ++i)); do
     case "$command ${{COMP_WORDS[i]}}" in
     {}) command="$command ${{COMP_WORDS[i]}}" ;;
     esac
   done
   COMPREPLY=()
-  case "$command ${{COMP_WORDS[COMP_CWORD - 1]}}" in
+  case "$command ${{COMP_WORDS[last]}}" in
 {}  esac
   if [[ -z $value ]]; then
     case "$command" in
@@ -111,7 +130,8 @@ complete -o bashdefault -o default -F _heddle heddle
                      names_of_commands(program), values, words);
 }
 
-std::string zsh_completion(const CommandText& program) {
+std::string zsh_completion(const CommandText& given) {
+  const CommandText program = with_pages(given);
   std::string cases;
   for (const CommandText* command : all_commands(program)) {
     cases += fmt::format("    ({})\n", shell_quoted(command->name));
@@ -148,7 +168,8 @@ if [[ $zsh_eval_context[-1] == loadautofunc ]]; then _heddle "$@"; else compdef 
                      names_of_commands(program), cases);
 }
 
-std::string fish_completion(const CommandText& program) {
+std::string fish_completion(const CommandText& given) {
+  const CommandText program = with_pages(given);
   std::string lines;
   for (const CommandText* command : all_commands(program)) {
     const std::string here = fmt::format("complete -c heddle -n '__heddle_at \"{}\"'", command->name);
