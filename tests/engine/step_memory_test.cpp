@@ -60,5 +60,42 @@ TEST(StepMemory, IsThatOfTheLargestStepOfEveryMode) {
       }
 }
 
+TEST(StepMemory, IsThatOfTheLargestStepInPartsAndByEveryChoice) {
+  const std::pair<const char*, ModelOfOneMode::Mode> modes[] = {
+      {"in two parts", [](const StepTensors& step) { return step.num_parts() == 2; }},
+      {"a first part of one token", [](const StepTensors& step) { return step.parts[0].shape.num_tokens == 1; }},
+      {"a second part of one token", [](const StepTensors& step) { return step.parts[1].shape.num_tokens == 1; }},
+      {"whole, with sums by themselves",
+       [](const StepTensors& step) { return step.num_parts() == 1 && !step.choices.fused_sums; }},
+      {"in two parts, with sums by themselves",
+       [](const StepTensors& step) { return step.num_parts() == 2 && !step.choices.fused_sums; }},
+      {"in two parts of one sequence",
+       [](const StepTensors& step) { return step.num_parts() == 2 && step.parts[1].shape.first_sequence == 0; }},
+  };
+  constexpr int kTokens = 9, kSequences = 4;
+  const ExecutorLimits limits{
+      .step = {.max_tokens = kTokens, .max_sequences = kSequences, .max_samples = kTokens, .max_parts = kMostParts},
+      .page_size = 4};
+  for (const auto& [name, mode] : modes) {
+    SCOPED_TRACE(name);
+    ModelOfOneMode model(mode);
+    std::size_t largest = 0;
+    for (int tokens = 1; tokens <= kTokens; ++tokens)
+      for (int sequences = 1; sequences <= std::min(kSequences, tokens); ++sequences)
+        for (int rows = 0; rows <= tokens; ++rows)
+          for (int border = 0; border < tokens; ++border)
+            for (const bool fused_sums : {true, false}) {
+              StepPlan plan{.prefix_tokens = border, .choices = {.fused_sums = fused_sums}};
+              plan.tokens.resize(static_cast<std::size_t>(tokens));
+              plan.samples.resize(static_cast<std::size_t>(rows));
+              for (int i = 0; i < sequences; ++i)
+                plan.sequences.push_back({.first_token = i == 0 ? 0 : tokens - sequences + i,
+                                          .num_tokens = i == 0 ? tokens - sequences + 1 : 1});
+              largest = std::max(largest, run_dry(model, limits, shape_of(plan)).arena_bytes);
+            }
+    EXPECT_EQ(step_bytes(model, limits), largest);
+  }
+}
+
 }  // namespace
 }  // namespace heddle
