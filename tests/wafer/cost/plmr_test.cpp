@@ -2,7 +2,9 @@
 
 #include <gmock/gmock.h>
 
+#include <set>
 #include <string>
+#include <string_view>
 
 #include "base/error.h"
 #include "machine/folder.h"
@@ -101,6 +103,18 @@ TEST(PlmrDevice, OpensPresetsAndFilesAndListsPresetsWhereThereIsNeither) {
   EXPECT_EQ(open_plmr_device("wormhole").name, "wormhole");
   EXPECT_THAT([] { open_plmr_device("wse-4"); },
               ThrowsMessage<InputError>(AllOf(HasSubstr("wse-4"), HasSubstr("blackhole"))));
+}
+
+// Hops, ramps and words keep their cost, and nothing that was fitted has any.
+TEST(PlmrDevice, WithoutFittedCostsHasHopsAndWordsAlone) {
+  PlmrDevice device = plmr_preset("wse-2");
+  device.vector_slice_cycles.value = 5;
+  const PlmrDevice bare = without_fitted_costs(device);
+  const std::set<std::string_view> fitted{"mac_cycles",   "call_cycles",          "vector_slice_cycles",
+                                          "value_cycles", "decode_serial_cycles", "beta_cycles"};
+  for (const PlmrField& field : plmr_fields())
+    EXPECT_EQ((bare.*field.constant).value, fitted.contains(field.name) ? 0 : (device.*field.constant).value)
+        << field.name;
 }
 
 }  // namespace
