@@ -441,6 +441,9 @@ RankModels load(const ModelSource& source, const ModelOptions& given, EngineOpti
     write_stderr(fmt::format("heddle: {} of weights loaded in {:.2f} s, {:.1f} GB/s{}\n",
                              memory_text(weight_bytes(ranks)), taken.count(),
                              static_cast<double>(source.total_bytes()) / taken.count() / 1e9, text_of(ranks)));
+  if (const auto most = ranks.front().model->shape().most_absorbed; options.verbose && most)
+    write_stderr(fmt::format(
+        "heddle: latent attention: absorbed up to {} new tokens of a text in a step, above expanded\n", *most));
   return ranks;
 }
 

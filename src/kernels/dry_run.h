@@ -11,6 +11,8 @@
 #include "base/stream.h"
 #include "kernels/attention/attention.h"
 #include "kernels/attention/copy_pages.h"
+#include "kernels/attention/expanded_attention.h"
+#include "kernels/attention/gather_latents.h"
 #include "kernels/attention/kv_append.h"
 #include "kernels/attention/latent_append.h"
 #include "kernels/attention/rope.h"
@@ -36,9 +38,10 @@ namespace heddle {
 // The params of any operator. Their addresses are stand-ins without memory.
 using OperatorCall =
     std::variant<ArgmaxParams, AttentionParams, AttentionPlanParams, CombineExpertsParams, CopyPagesParams,
-                 EmbeddingParams, GatherRowsParams, GroupRowsParams, GroupedLinearParams, GroupedSwigluParams,
-                 HeadLinearParams, KvAppendParams, LatentAppendParams, LinearParams, LinearSwigluParams, RmsNormParams,
-                 RopeAppendParams, RopeParams, RouteParams, SampleParams, SwigluParams, TakeTokensParams>;
+                 EmbeddingParams, ExpandedAttentionParams, GatherLatentsParams, GatherRowsParams, GroupRowsParams,
+                 GroupedLinearParams, GroupedSwigluParams, HeadLinearParams, KvAppendParams, LatentAppendParams,
+                 LinearParams, LinearSwigluParams, RmsNormParams, RopeAppendParams, RopeParams, RouteParams,
+                 SampleParams, SwigluParams, TakeTokensParams>;
 
 class DryRun {
  public:

@@ -1,9 +1,13 @@
 #include "layers/latent_attention.h"
 
+#include <algorithm>
 #include <cstdint>
+#include <limits>
 
 #include "base/trace.h"
 #include "kernels/attention/attention.h"
+#include "kernels/attention/expanded_attention.h"
+#include "kernels/attention/gather_latents.h"
 #include "kernels/attention/latent_append.h"
 #include "kernels/linear/head_linear.h"
 #include "kernels/rows/rmsnorm.h"
@@ -65,85 +69,185 @@ Tensor LatentAttention::queries(Tensor down, const LatentWeights& weights, const
   return q;
 }
 
+// What the block's functions share.
+struct LatentAttention::Block {
+  int layer;
+  const LatentWeights& weights;
+  const Memory& memory;
+  const LayerStep& step;
+  PagedKv pages;
+  Tensor q;       // [num_tokens, num_heads * query_dim], not rotated
+  Tensor latent;  // [num_tokens, cached_dim], normalized; the key not rotated
+  Tensor values;  // [num_tokens, num_heads * value_dim]: what the block makes
+};
+
+// Queries in the latents and what attention makes of them: [rows, num_heads * cached_dim].
+struct LatentAttention::AbsorbedTensors {
+  Tensor query, attended;
+};
+
+int LatentAttention::most_absorbed(const AttentionStrategy& attention, Device device) const {
+  // Latents that other ranks have are not here to be expanded.
+  const bool here = attention.shard().ranks == 1 && device.kind == DeviceKind::cpu &&
+                    std::max(shape_.query_dim(), shape_.value_dim) <= kMaxExpandedDim;
+  return here ? shape_.most_absorbed() : std::numeric_limits<int>::max();
+}
+
 void LatentAttention::block(int layer, const LatentWeights& weights, const Memory& memory,
                             const LayerStep& step) const {
   const Span span(step.lane.stream, "attention", layer);
   const std::int64_t num_tokens = step.tensors.num_tokens;
-  const int heads = shape_.num_heads, cached = shape_.cached_dim();
-  const PagedKv pages = latent_pages(step, layer);
-  const PagedSequences sequences = sequences_of(step.tensors);
   LayerScratch scratch(step);
-
   const Tensor down = scratch.take(num_tokens, weights.down.out_features, step.dtypes.intermediates);
   step.strategy.linear(step.normalized, weights.down, LinearRole::qkv, down, step.lane);
   const Tensor q = queries(down, weights, step);
-  const Tensor latent = down.column_slice(weights.down.out_features - cached, cached);
+  const Tensor latent = down.column_slice(weights.down.out_features - shape_.cached_dim(), shape_.cached_dim());
   const Tensor unrotated = latent.column_slice(0, shape_.latent_dim);
   rmsnorm({.x = unrotated, .weight = weights.latent_norm.weight, .y = unrotated, .eps = weights.latent_norm.eps},
           step.lane);
+  const Block block{
+      .layer = layer,
+      .weights = weights,
+      .memory = memory,
+      .step = step,
+      .pages = latent_pages(step, layer),
+      .q = q,
+      .latent = latent,
+      .values = scratch.take(num_tokens, std::int64_t{shape_.num_heads} * shape_.value_dim, step.dtypes.intermediates)};
+  const int most = most_absorbed(step.strategy.attention(), step.lane.stream.device());
+  const StepLimits& limits = step.tensors.limits;
+  if (step.lane.dry_run != nullptr && step.tensors.max_query_len > most) {
+    // A step of this many tokens may be one of short sequences, which take more memory than long ones.
+    const LayerScratch short_ones(step);
+    take_absorbed(std::min<std::int64_t>(num_tokens, std::int64_t{most} * limits.max_sequences), step);
+  }
+  for_each_run(step.tensors, most, limits.max_pages_per_sequence * step.kv.page_size, [&](const LatentRun& run) {
+    run.way == LatentWay::absorbed ? absorbed(run, block) : expanded(run, block);
+  });
+  step.strategy.linear(block.values, weights.output, LinearRole::attention_output, step.delta, step.lane);
+}
 
-  const Tensor query = scratch.take(num_tokens, std::int64_t{heads} * cached, step.dtypes.intermediates);
+LatentAttention::AbsorbedTensors LatentAttention::take_absorbed(std::int64_t num_rows, const LayerStep& step) const {
+  const std::int64_t columns = std::int64_t{shape_.num_heads} * shape_.cached_dim();
+  return {.query = step.arena.take(num_rows, columns, step.dtypes.intermediates),
+          .attended = step.arena.take(num_rows, columns, step.dtypes.activations)};
+}
+
+// Extends the cache by the run's tokens, and rotates their queries.
+void LatentAttention::append(const LatentRun& run, Tensor q, Tensor query, const Block& block) const {
+  latent_append({.q = q,
+                 .latent = block.latent.row_slice(run.first_row, run.num_rows),
+                 .query = query,
+                 .positions = block.step.tensors.positions + run.first_row,
+                 .inv_freq = shape_.inv_freq,
+                 .scale = shape_.rope_scale,
+                 .num_heads = shape_.num_heads,
+                 .rope_dim = shape_.rope_dim,
+                 .kv = block.pages,
+                 .sequences = run.sequences},
+                block.step.lane);
+}
+
+// The plan of a run's attention; on the CPU there is none. The block of layer 0 plans the step's first sequences for all
+// layers. Each block plans sequences by themselves, in memory of its own.
+void* LatentAttention::plan_of(const LatentRun& run, const Block& block) const {
+  const LayerStep& step = block.step;
+  const std::size_t plan_bytes = plan_bytes_of(step.tensors.limits, shape_.num_heads, step.lane.stream.device());
+  void* plan = nullptr;
+  if (block.memory.plans != nullptr)
+    plan = run.by_itself ? step.arena.take_bytes(plan_bytes)
+                         : block.memory.plans + static_cast<std::size_t>(step.part) * plan_bytes;
+  if (block.layer == 0 || run.by_itself)
+    plan_attention({.kv = block.pages,
+                    .sequences = run.sequences,
+                    .num_tokens = run.num_rows,
+                    .num_heads = shape_.num_heads,
+                    .value_dim = shape_.latent_dim,
+                    .older_keys = run.by_itself ? OlderKeys::in_flight : step.older_keys(),
+                    .plan = plan,
+                    .plan_bytes = plan_bytes},
+                   step.lane);
+  return plan;
+}
+
+void LatentAttention::absorbed(const LatentRun& run, const Block& block) const {
+  const LayerStep& step = block.step;
+  const int heads = shape_.num_heads, cached = shape_.cached_dim();
+  const LayerScratch scratch(step);
+  const auto [query, attended] = take_absorbed(run.num_rows, step);
+  const Tensor q = block.q.row_slice(run.first_row, run.num_rows);
   {
     const Span absorbing(step.lane.stream, "linear");
     head_linear({.x = of_heads(q, heads, shape_.query_dim(), shape_.nope_dim),
                  .x_stride = shape_.query_dim(),
-                 .weight = weights.to_latents,
+                 .weight = block.weights.to_latents,
                  .num_heads = heads,
                  .y = of_heads(query, heads, cached, shape_.latent_dim),
                  .y_stride = cached},
                 step.lane);
   }
-  const std::size_t plan_bytes = plan_bytes_of(step.tensors.limits, heads, step.lane.stream.device());
-  void* const plan =
-      memory.plans == nullptr ? nullptr : memory.plans + static_cast<std::size_t>(step.part) * plan_bytes;
-  if (layer == 0)
-    plan_attention({.kv = pages,
-                    .sequences = sequences,
-                    .num_tokens = num_tokens,
-                    .num_heads = heads,
-                    .value_dim = shape_.latent_dim,
-                    .older_keys = step.older_keys(),
-                    .plan = plan,
-                    .plan_bytes = plan_bytes},
-                   step.lane);
-  latent_append({.q = q,
-                 .latent = latent,
-                 .query = query,
-                 .positions = step.tensors.positions,
-                 .inv_freq = shape_.inv_freq,
-                 .scale = shape_.rope_scale,
-                 .num_heads = heads,
-                 .rope_dim = shape_.rope_dim,
-                 .kv = pages,
-                 .sequences = sequences},
-                step.lane);
-  const Tensor attended = scratch.take(num_tokens, std::int64_t{heads} * cached, step.dtypes.activations);
+  void* const plan = plan_of(run, block);
+  append(run, q, query, block);
   {
-    const Span attending(step.lane.stream, "attend", layer);
+    const Span attending(step.lane.stream, "attend", block.layer);
     step.strategy.attention().attend({.q = query,
                                       .y = attended,
-                                      .kv = pages,
-                                      .sequences = sequences,
+                                      .kv = block.pages,
+                                      .sequences = run.sequences,
                                       .num_heads = heads,
                                       .scale = shape_.score_scale,
                                       .value_dim = shape_.latent_dim,
                                       .older_keys = step.older_keys(),
-                                      .scratch = memory.scratch,
+                                      .scratch = block.memory.scratch,
                                       .plan = plan},
                                      step.lane);
   }
-  const Tensor values = scratch.take(num_tokens, std::int64_t{heads} * shape_.value_dim, step.dtypes.intermediates);
-  {
-    const Span expanding(step.lane.stream, "linear");
-    head_linear({.x = of_heads(attended, heads, cached, shape_.latent_dim),
-                 .x_stride = cached,
-                 .weight = weights.from_latents,
-                 .num_heads = heads,
-                 .y = values,
-                 .y_stride = shape_.value_dim},
-                step.lane);
+  const Span expanding(step.lane.stream, "linear");
+  head_linear({.x = of_heads(attended, heads, cached, shape_.latent_dim),
+               .x_stride = cached,
+               .weight = block.weights.from_latents,
+               .num_heads = heads,
+               .y = block.values.row_slice(run.first_row, run.num_rows),
+               .y_stride = shape_.value_dim},
+              step.lane);
+}
+
+// The keys and values of a piece come from the cache, also those of the run's own tokens: so a token's keys are the same
+// numbers whichever chunk it came with.
+void LatentAttention::expanded(const LatentRun& run, const Block& block) const {
+  const LayerStep& step = block.step;
+  const int heads = shape_.num_heads;
+  const LayerScratch scratch(step);
+  const Tensor q = block.q.row_slice(run.first_row, run.num_rows);
+  append(run, q, q, block);
+  const int context = run.context_len, most = std::min(context, kPieceKeys);
+  const Tensor latents = step.arena.take(most, shape_.cached_dim(), step.dtypes.activations);
+  const Tensor expanded = step.arena.take(most, std::int64_t{heads} * shape_.expanded_dim(), step.dtypes.intermediates);
+  float* state = nullptr;
+  if (context > kPieceKeys)
+    state = static_cast<float*>(
+        step.arena.take_bytes(expanded_state_floats(run.num_rows, heads, shape_.value_dim) * sizeof(float)));
+  for (int first = 0; first < context; first += kPieceKeys) {
+    const int count = std::min(kPieceKeys, context - first);
+    const Tensor rows = latents.row_slice(0, count), keys_values = expanded.row_slice(0, count);
+    gather_latents({.kv = block.pages, .page_table = run.sequences.page_table, .first = first, .rows = rows},
+                   step.lane);
+    step.strategy.linear(rows.column_slice(0, shape_.latent_dim), block.weights.expansion, LinearRole::alone,
+                         keys_values, step.lane);
+    const Span attending(step.lane.stream, "attend", block.layer);
+    expanded_attention({.q = q,
+                        .keys_values = keys_values,
+                        .shared_keys = rows.column_slice(shape_.latent_dim, shape_.rope_dim),
+                        .y = block.values.row_slice(run.first_row, run.num_rows),
+                        .num_heads = heads,
+                        .value_dim = shape_.value_dim,
+                        .scale = shape_.score_scale,
+                        .first_query = context - static_cast<int>(run.num_rows),
+                        .first_key = first,
+                        .before = first == 0 ? nullptr : state,
+                        .after = first + count == context ? nullptr : state},
+                       step.lane);
   }
-  step.strategy.linear(values, weights.output, LinearRole::attention_output, step.delta, step.lane);
 }
 
 }  // namespace heddle

@@ -1,13 +1,16 @@
 // Latent attention (MLA; DeepSeek-AI, 2024, "DeepSeek-V2", section 2.1) over a paged cache, as a block of a model. The
-// cache holds one latent for each token and one rotated key that all heads share. Queries are taken to the latents
-// (W_UK absorbed), attention works there as with a single KV head, and each head's result is taken to its values (W_UV):
-// keys and values of heads are never made. Decode and prefill take the same way, so that a token's bits do not depend on
-// which of them computed it.
+// cache holds one latent for each token and one rotated key that all heads share. There are two ways (latent_rows.h):
+//   absorbed  queries are taken to the latents (W_UK absorbed), attention works there as with a single KV head, and each
+//             head's result is taken to its values (W_UV): keys and values of heads are never made
+//   expanded  keys and values of all heads are made of the cached latents, in pieces of kPieceKeys positions, and attention
+//             works with those
+// A sequence with many new tokens in a step is computed expanded, each other one absorbed, so a step may have both.
 #pragma once
 
 #include <cstddef>
 
 #include "base/weight.h"
+#include "layers/latent_rows.h"
 #include "layers/layer_step.h"
 #include "parallel/strategy.h"
 #include "step/arena.h"
@@ -28,7 +31,12 @@ struct LatentShape {
 
   int query_dim() const { return nope_dim + rope_dim; }
   int cached_dim() const { return latent_dim + rope_dim; }
+  int most_absorbed() const { return most_absorbed_tokens({nope_dim, rope_dim, value_dim, latent_dim}); }
+  int expanded_dim() const { return nope_dim + value_dim; }  // of a head, that its latents make
 };
+
+// Positions whose keys and values are expanded at a time: enough for large GEMMs, and a bound on memory.
+inline constexpr int kPieceKeys = 4096;
 
 // Of one layer.
 struct LatentWeights {
@@ -39,6 +47,7 @@ struct LatentWeights {
   Norm latent_norm;
   Weight to_latents;    // W_UK transposed, head after head: [num_heads * latent_dim, nope_dim]
   Weight from_latents;  // W_UV: [num_heads * value_dim, latent_dim]
+  Weight expansion;     // of each head W_UK, then W_UV: [num_heads * expanded_dim, latent_dim]
   Weight output;        // [hidden, num_heads * value_dim]
 };
 
@@ -59,8 +68,20 @@ class LatentAttention {
   // residual in step.delta. The block of layer 0 comes first: it also plans the attention of all layers.
   void block(int layer, const LatentWeights& weights, const Memory& memory, const LayerStep& step) const;
 
+  // The most new tokens of a sequence in a step that are computed absorbed on this device; the largest int: all are.
+  int most_absorbed(const AttentionStrategy& attention, Device device) const;
+
  private:
+  // One layer of a step, or of a part.
+  struct Block;
+
   Tensor queries(Tensor down, const LatentWeights& weights, const LayerStep& step) const;
+  void absorbed(const LatentRun& run, const Block& block) const;
+  void expanded(const LatentRun& run, const Block& block) const;
+  struct AbsorbedTensors;
+  AbsorbedTensors take_absorbed(std::int64_t num_rows, const LayerStep& step) const;
+  void* plan_of(const LatentRun& run, const Block& block) const;
+  void append(const LatentRun& run, Tensor q, Tensor query, const Block& block) const;
 
   LatentShape shape_;
 };

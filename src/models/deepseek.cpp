@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <cstddef>
+#include <limits>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -56,6 +58,11 @@ LatentShape latent_shape(const DeepseekConfig& config, const Deepseek::Weights& 
           .inv_freq = weights.inv_freq,
           .rope_scale = rope_frequencies(config.rope, config.rope_dim).scale,
           .score_scale = config.score_scale};
+}
+
+std::optional<int> most_absorbed_of(const LatentAttention& attention, Strategy& strategy, Device device) {
+  const int most = attention.most_absorbed(strategy.attention(), device);
+  return most == std::numeric_limits<int>::max() ? std::nullopt : std::optional(most);
 }
 
 // Loads a model's layers.
@@ -126,17 +133,18 @@ class DeepseekLoader {
       weights.query_up = loader_.projection({rows_of(of + "q_b_proj", queries, query_rows)}, query_rank, HasBias::no);
     }
     weights.latent_norm = {loader_.norm(of + "kv_a_layernorm.weight", latent_dim).weight, kLatentEps};
-    const std::vector<Weight> absorbed = absorb(of + "kv_b_proj.weight", latent_dim);
-    weights.to_latents = absorbed[0];
-    weights.from_latents = absorbed[1];
+    const std::vector<Weight> parts = parts_of_up(of + "kv_b_proj.weight", latent_dim);
+    weights.to_latents = parts[0];
+    weights.from_latents = parts[1];
+    weights.expansion = parts[2];
     weights.output = loader_.projection_back(of + "o_proj", rows_of_heads(config_.value_dim, "v_head_dim"),
                                              split_.heads.times(config_.value_dim));
     return weights;
   }
 
   // kv_b_proj has for each head the rows that make its keys of a latent, then those that make its values. Queries go the
-  // way of the keys backwards.
-  std::vector<Weight> absorb(const std::string& name, const Extent& latent_dim) {
+  // way of the keys backwards. The whole expands latents; it is read once for all three.
+  std::vector<Weight> parts_of_up(const std::string& name, const Extent& latent_dim) {
     const int nope = config_.nope_dim, value = config_.value_dim, latent = config_.latent_dim, width = nope + value;
     const std::int64_t heads = split_.num_heads();
     const Rearrangement results[] = {
@@ -146,8 +154,14 @@ class DeepseekLoader {
              [=](std::int64_t row, std::int64_t column) {
                return Rearrangement::Place{row / latent * width + column, row % latent};
              }},
-        {.rows = heads * value, .columns = latent, .source = [=](std::int64_t row, std::int64_t column) {
-           return Rearrangement::Place{row / value * width + nope + row % value, column};
+        {.rows = heads * value,
+         .columns = latent,
+         .source =
+             [=](std::int64_t row, std::int64_t column) {
+               return Rearrangement::Place{row / value * width + nope + row % value, column};
+             }},
+        {.rows = heads * width, .columns = latent, .source = [](std::int64_t row, std::int64_t column) {
+           return Rearrangement::Place{row, column};
          }}};
     return loader_.tensors().rearranged(
         rows_of(name, rows_of_heads(width, "qk_nope_head_dim + v_head_dim"), split_.heads.times(width)), latent_dim,
@@ -207,6 +221,7 @@ Deepseek::Deepseek(const DeepseekConfig& config, Weights weights, std::unique_pt
               .eos_ids = config.eos_ids,
               .dtype = weights_.layers.front().attention.down.dtype,
               .weight_bytes_per_step = deepseek_bytes_per_step(weights_, config.rule.top_k),
+              .most_absorbed = most_absorbed_of(attention_, *strategy_, weights_.storage.device),
               .weight_bytes = weights_.storage.size_bytes,
               .delta_bytes_per_token = static_cast<std::size_t>(hidden_) * size_of(dtypes_.deltas)}) {}
 

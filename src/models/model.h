@@ -41,6 +41,9 @@ struct ModelShape {
   // Weights that a step of one token reads completely. A larger step reads the same, and what experts its tokens choose
   // in addition.
   std::size_t weight_bytes_per_step = 0;
+  // Of latent attention: the most new tokens of a sequence in a step that are computed absorbed, longer ones are expanded
+  // (layers/latent_rows.h). Nothing: keys and values of all models else, or all tokens absorbed.
+  std::optional<int> most_absorbed;
   std::size_t weight_bytes = 0;           // all weights in memory
   std::size_t delta_bytes_per_token = 0;  // of what a block adds to the hidden state: what ranks sum
 
@@ -64,7 +67,7 @@ class Model {
   // Preconditions: the step is valid (step/step_plan.h); the arena is zeroed before the first step, stands at the same
   // place in every step, and what lies behind it is used by this model only. On the lane of a dry run (dry_run.h)
   // nothing is enqueued and no memory is touched: what it takes depends on the step's shape and limits alone. On the CPU
-  // the logits of a row depend on its sequence only, bit for bit. On a GPU the same step repeats bit for bit, and another
+  // the logits of a row depend on its sequence only, bit for bit, and with latent attention on ModelShape::most_absorbed. On a GPU the same step repeats bit for bit, and another
   // step size, or a step in parts, may change low-order bits.
   virtual Tensor run(const StepTensors& step, const KvPages& kv, Arena& arena, const Execution& execution) = 0;
 };

@@ -33,6 +33,7 @@ struct StepPart {
   const std::int32_t* query_start = nullptr;  // [num_sequences + 1], from the part's first token
   const std::int32_t* context_len = nullptr;  // [num_sequences], with the tokens of this part and of earlier ones
   const std::int32_t* page_table = nullptr;   // [num_sequences, page_table_stride]
+  const std::int32_t* alone_start = nullptr;  // [num_sequences, 2]
 };
 
 }  // namespace heddle

@@ -17,7 +17,7 @@ int most_page_tables(const StepLimits& limits) {
 // Byte offsets of the arrays of the largest step. The page tables come last: a step with few sequences need not copy
 // the rest.
 struct Layout {
-  std::size_t tokens, positions, query_start, context_len, logit_rows, page_table;
+  std::size_t tokens, positions, query_start, context_len, alone_start, logit_rows, page_table;
 
   explicit Layout(const StepLimits& limits) {
     std::size_t end = 0;
@@ -30,6 +30,7 @@ struct Layout {
     positions = take(limits.max_tokens);
     query_start = take(most_page_tables(limits) + limits.max_parts);
     context_len = take(most_page_tables(limits));
+    alone_start = take(2 * most_page_tables(limits));
     logit_rows = take(limits.max_samples);
     page_table = end;
   }
@@ -142,6 +143,7 @@ StepTensors tensors_at(std::byte* seen_at, const StepShape& shape, const StepLim
                    .query_start = array(layout.query_start),
                    .context_len = array(layout.context_len),
                    .page_table = array(layout.page_table),
+                   .alone_start = array(layout.alone_start),
                    .logit_rows = array(layout.logit_rows),
                    .num_tokens = shape.num_tokens,
                    .num_sequences = shape.num_sequences,
@@ -156,12 +158,22 @@ StepTensors tensors_at(std::byte* seen_at, const StepShape& shape, const StepLim
     step.parts[i] = {.shape = shape.parts[i],
                      .query_start = step.query_start + starts,
                      .context_len = step.context_len + tables,
-                     .page_table = step.page_table + tables * step.page_table_stride};
+                     .page_table = step.page_table + tables * step.page_table_stride,
+                     .alone_start = step.alone_start + 2 * tables};
     tables += shape.parts[i].num_sequences;
     starts += shape.parts[i].num_sequences + 1;
   }
-  step.query_start = step.context_len = step.page_table = nullptr;
+  step.query_start = step.context_len = step.page_table = step.alone_start = nullptr;
   return step;
+}
+
+StepSequence sequence_of(const StepTensors& step, int index) {
+  StepSequence sequence = step.host_sequences[index];
+  const std::int32_t begin = sequence.first_token - step.host_first_token, end = begin + sequence.num_tokens;
+  sequence.first_token = std::max(begin, 0);
+  sequence.context_len -= std::max(end - step.num_tokens, 0);
+  sequence.num_tokens = std::min(end, step.num_tokens) - sequence.first_token;
+  return sequence;
 }
 
 StepTensors part_at(const StepTensors& step, int index) {
@@ -172,6 +184,9 @@ StepTensors part_at(const StepTensors& step, int index) {
           .query_start = part.query_start,
           .context_len = part.context_len,
           .page_table = part.page_table,
+          .alone_start = part.alone_start,
+          .host_sequences = step.host_sequences == nullptr ? nullptr : step.host_sequences + part.shape.first_sequence,
+          .host_first_token = step.host_first_token + part.shape.first_token,
           .num_tokens = part.shape.num_tokens,
           .num_sequences = part.shape.num_sequences,
           .page_table_stride = step.page_table_stride,
@@ -185,6 +200,7 @@ StepTensors place(const StepPlan& plan, const StepLimits& limits, std::byte* mem
   std::int32_t* query_start = array_at(memory, layout.query_start);
   std::int32_t* context_len = array_at(memory, layout.context_len);
   std::int32_t* page_table = array_at(memory, layout.page_table);
+  std::int32_t* alone_start = array_at(memory, layout.alone_start);
   const auto stride = static_cast<std::size_t>(limits.max_pages_per_sequence);
 
   std::ranges::copy(plan.tokens, array_at(memory, layout.tokens));
@@ -197,6 +213,9 @@ StepTensors place(const StepPlan& plan, const StepLimits& limits, std::byte* mem
       *query_start++ = std::max(sequence.first_token - part.first_token, 0);
       // Without the new tokens that a later part has.
       *context_len++ = sequence.context_len - std::max(sequence.first_token + sequence.num_tokens - end, 0);
+      *alone_start++ = 0;
+      *alone_start++ =
+          std::min(sequence.first_token + sequence.num_tokens, end) - std::max(sequence.first_token, part.first_token);
       std::copy_n(plan.pages.begin() + sequence.first_page, sequence.num_pages, page_table);
       page_table += stride;
     }
@@ -207,7 +226,9 @@ StepTensors place(const StepPlan& plan, const StepLimits& limits, std::byte* mem
   else
     std::ranges::for_each(shape.parts, place_sequences);
   std::ranges::transform(plan.samples, array_at(memory, layout.logit_rows), &StepSample::row);
-  return tensors_at(seen_at, shape, limits);
+  StepTensors step = tensors_at(seen_at, shape, limits);
+  step.host_sequences = plan.sequences.data();
+  return step;
 }
 
 std::size_t placed_bytes(const StepLimits& limits) {

@@ -106,7 +106,12 @@ struct StepTensors {
   const std::int32_t* query_start = nullptr;  // [num_sequences + 1]
   const std::int32_t* context_len = nullptr;  // [num_sequences]
   const std::int32_t* page_table = nullptr;   // [num_sequences, page_table_stride]
+  const std::int32_t* alone_start = nullptr;  // [num_sequences, 2]: query_start of a step of each sequence by itself
   const std::int32_t* logit_rows = nullptr;   // [num_logit_rows], ascending, each once
+  // The plan's sequences, of the host, for steps that are enqueued sequence by sequence: sequence_of() reads them. They
+  // stay while the step is enqueued. Null in a dry run, and where tensors_at() made the step.
+  const StepSequence* host_sequences = nullptr;  // [num_sequences]
+  int host_first_token = 0;                      // of this part in the plan
   int num_tokens = 0;
   int num_sequences = 0;
   int page_table_stride = 0;
@@ -114,7 +119,7 @@ struct StepTensors {
   int max_query_len = 0;  // the largest number of new tokens in one sequence
   StepLimits limits;      // of all steps; determines memory
   StepChoices choices;
-  // Of a step in two parts, whose own query_start, context_len and page_table are null then.
+  // Of a step in two parts, whose own query_start, context_len, page_table and alone_start are null then.
   std::array<StepPart, kMostParts> parts = {};
 
   int num_parts() const { return parts.front().shape.num_tokens > 0 ? kMostParts : 1; }
@@ -123,6 +128,10 @@ struct StepTensors {
     return num_parts() == 1 ? num_sequences : parts[0].shape.num_sequences + parts[1].shape.num_sequences;
   }
 };
+
+// What the host knows of a step's or part's sequence: `first_token`, `num_tokens` and `context_len` are those of the part.
+// Precondition: host_sequences is not null.
+StepSequence sequence_of(const StepTensors& step, int index);
 
 // Part `index` as a step of its own, without logits. A step that is not cut is its only part.
 StepTensors part_at(const StepTensors& step, int index);
@@ -133,7 +142,7 @@ StepTensors tensors_at(std::byte* seen_at, const StepShape& shape, const StepLim
 
 // Copies the plan's arrays into `memory`, which has placed_bytes(limits). The result points to where they will be once
 // the first placed_bytes(limits, num_sequences) bytes are copied to `seen_at`, which may be `memory`. The plan must keep
-// to `limits` and may change afterwards.
+// to `limits`. Once the step is enqueued, until when host_sequences refers to it, it may change.
 StepTensors place(const StepPlan& plan, const StepLimits& limits, std::byte* memory, std::byte* seen_at);
 
 // Bytes that place() takes, and the first bytes of them that a step with so many rows of page tables uses

@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "gpu_here.h"
+#include "layers/latent_attention.h"
 #include "models/deepseek_config.h"
 #include "models/llama_runner.h"
 #include "models/mixtral_config.h"
@@ -53,6 +54,16 @@ class ExpertsFamilyTest : public testing::Test {
         if (!(error <= largest)) largest = error;  // NaN sticks
       }
     }
+    return largest;
+  }
+
+  static double largest_difference(const Rows& a, const Rows& b) {
+    double largest = 0;
+    for (std::size_t i = 0; i < a.size(); ++i)
+      for (std::size_t j = 0; j < a[i].size(); ++j) {
+        const double difference = std::abs(static_cast<double>(a[i][j]) - b[i][j]);
+        if (!(difference <= largest)) largest = difference;  // NaN sticks
+      }
     return largest;
   }
 
@@ -120,11 +131,20 @@ TEST_F(ExpertsFamilyTest, EveryCaseAgreesOnAGpu) {
 }
 
 TEST_F(ExpertsFamilyTest, NoChunkingChangesABit) {
-  for (const char* name : {"mixtral-window", "v2", "v2-lite", "v3"}) {
+  const Rows expected = run(family_.find("mixtral-window"), {{64}, {}});
+  EXPECT_EQ(run(family_.find("mixtral-window"), {{1}, {.threads = 2}}), expected);
+  EXPECT_EQ(run(family_.find("mixtral-window"), {{50, 7, 33}, {.threads = 3, .page_size = 7}}), expected);
+}
+
+// Chunks of up to 32 tokens are absorbed, longer ones expanded (layers/latent_rows.h): each way has its own bits.
+TEST_F(ExpertsFamilyTest, NoChunkingOfOneWayOfLatentAttentionChangesABit) {
+  for (const char* name : {"v2", "v2-lite", "v3"}) {
     const auto& c = family_.find(name);
-    const Rows expected = run(c, {{64}, {}});
-    EXPECT_EQ(run(c, {{1}, {.threads = 2}}), expected) << name;
-    EXPECT_EQ(run(c, {{50, 7, 33}, {.threads = 3, .page_size = 7}}), expected) << name;
+    const Rows absorbed = run(c, {{32}, {}}), expanded = run(c, {{90}, {.threads = 2, .max_tokens = 90}});
+    EXPECT_EQ(run(c, {{1}, {.threads = 2}}), absorbed) << name;
+    EXPECT_EQ(run(c, {{30, 7, 25, 32}, {.threads = 3, .page_size = 7}}), absorbed) << name;
+    EXPECT_EQ(run(c, {{40, 50}, {.threads = 3, .page_size = 7}}), expanded) << name;
+    EXPECT_NE(absorbed, expanded) << name << ": the test is of no use where one way computes both";
   }
 }
 
@@ -145,6 +165,68 @@ TEST_F(ExpertsFamilyTest, NeighboursInABatchChangeNoBit) {
     for (std::size_t i = 30; i < 36; ++i)
       EXPECT_EQ(together.step({{&sequence, {tokens[i]}}, {&neighbour, {5, 6, 7}}})[0], expected[i]) << name << i;
   }
+}
+
+// A step may have rows of both ways, in any order of sequences, and expands several sequences one after the other.
+TEST_F(ExpertsFamilyTest, RowsBesideExpandedOnesKeepTheirBits) {
+  for (const char* name : {"v2-lite", "v3"})
+    for (const int page_size : {5, 16}) {
+      const TemporaryFolder folder;
+      family_.write(family_.find(name), folder.path());
+      const std::vector<std::int32_t> tokens = family_.tokens();
+      const auto part = [&](std::size_t begin, std::size_t end) {
+        return std::vector<std::int32_t>(tokens.begin() + static_cast<std::ptrdiff_t>(begin),
+                                         tokens.begin() + static_cast<std::ptrdiff_t>(end));
+      };
+      LlamaRunner alone(folder.path(), with_float32({.threads = 2, .page_size = page_size})),
+          together(folder.path(), with_float32({.threads = 2, .page_size = page_size, .max_tokens = 128}));
+      const Rows expected = logits_in_chunks(alone, tokens, {40, 1, 1, 3, 45});
+      auto first = together.sequence(), second = together.sequence(), third = together.sequence();
+      const auto agrees = [&](const Rows& rows, std::size_t row, std::size_t begin, std::size_t end) {
+        for (std::size_t i = begin; i < end; ++i)
+          EXPECT_EQ(rows[row + i - begin], expected[i]) << name << ", row " << row << ", token " << i;
+      };
+      agrees(together.step({{&first, part(0, 40)}}), 0, 0, 40);
+      Rows rows = together.step({{&first, part(40, 41)}, {&second, part(0, 40)}});
+      agrees(rows, 0, 40, 41);
+      agrees(rows, 1, 0, 40);
+      rows = together.step({{&second, part(40, 41)}, {&third, part(0, 40)}, {&first, part(41, 42)}});
+      agrees(rows, 0, 40, 41);
+      agrees(rows, 1, 0, 40);
+      agrees(rows, 41, 41, 42);
+      rows = together.step({{&first, part(42, 45)}, {&second, part(41, 42)}, {&third, part(40, 41)}});
+      agrees(rows, 0, 42, 45);
+      rows = together.step({{&first, part(45, 90)}, {&third, part(41, 42)}, {&second, part(42, 45)}});
+      agrees(rows, 0, 45, 90);
+      agrees(rows, 45, 41, 42);
+      agrees(rows, 46, 42, 45);
+      rows = together.step({{&third, part(42, 45)}});
+      rows = together.step({{&third, part(45, 90)}, {&second, part(45, 90)}});
+      agrees(rows, 0, 45, 90);
+      agrees(rows, 45, 45, 90);
+    }
+}
+
+// A context of more than kPieceKeys is expanded in pieces, and the state is carried.
+TEST_F(ExpertsFamilyTest, PiecesOfALongContextGiveWhatAbsorbedRowsDo) {
+  constexpr std::size_t kBeginning = kPieceKeys - 20, kLength = kPieceKeys + 60;
+  const TemporaryFolder folder;
+  family_.write(family_.find("v2-lite-yarn"), folder.path());
+  const auto last_rows = [&](const std::vector<std::size_t>& chunks) {
+    LlamaRunner runner(folder.path(), with_float32({.threads = 2,
+                                                    .page_size = 32,
+                                                    .num_pages = static_cast<int>(kLength) / 32 + 1,
+                                                    .max_tokens = static_cast<int>(kLength)}));
+    std::vector<std::int32_t> tokens;
+    while (tokens.size() < kLength) tokens.push_back(family_.tokens()[tokens.size() * 7 % family_.tokens().size()]);
+    Rows rows = logits_in_chunks(runner, tokens, chunks);
+    return Rows(rows.end() - 40, rows.end());
+  };
+  const Rows expanded = last_rows({kBeginning, 80}), whole = last_rows({kLength}),
+             absorbed = last_rows({kBeginning, 32});
+  EXPECT_EQ(expanded, whole) << "pieces depend on positions, not on chunks";
+  EXPECT_LE(largest_difference(expanded, absorbed), 2 * kExpertsBound);
+  EXPECT_GT(largest_difference(expanded, absorbed), 0);
 }
 
 // Weights and cache of 16 bits: what is rounded is small beside what leaving out a part would do.

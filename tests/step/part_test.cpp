@@ -136,6 +136,10 @@ TEST(Part, PartsTogetherAreTheStep) {
         const int begin = part.query_start[i], end = part.query_start[i + 1];
         RC_ASSERT(begin < end && end - begin <= part.max_query_len);
         RC_ASSERT(part.positions[end - 1] + 1 == part.context_len[i]);
+        RC_ASSERT(part.alone_start[2 * i] == 0 && part.alone_start[2 * i + 1] == end - begin);
+        const StepSequence known = sequence_of(part, i);
+        RC_ASSERT(known.first_token == begin && known.num_tokens == end - begin);
+        RC_ASSERT(known.context_len == part.context_len[i]);
         for (int j = begin; j < end; ++j, ++row) {
           RC_ASSERT(part.tokens[j] == plan.tokens[static_cast<std::size_t>(row)]);
           const auto owner = std::ranges::find_if(plan.sequences, [&](const StepSequence& sequence) {

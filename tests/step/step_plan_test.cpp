@@ -97,6 +97,7 @@ TEST(StepPlan, IsPlacedAsOperatorsReadIt) {
   EXPECT_THAT(std::vector(step.positions, step.positions + 4), ElementsAre(2, 3, 4, 8));
   EXPECT_THAT(std::vector(step.query_start, step.query_start + 3), ElementsAre(0, 3, 4));
   EXPECT_THAT(std::vector(step.context_len, step.context_len + 2), ElementsAre(5, 9));
+  EXPECT_THAT(std::vector(step.alone_start, step.alone_start + 4), ElementsAre(0, 3, 0, 1));
   EXPECT_THAT(std::vector(step.page_table, step.page_table + 2), ElementsAre(6, 1));
   EXPECT_THAT(std::vector(step.page_table + 4, step.page_table + 7), ElementsAre(0, 7, 3));
   EXPECT_THAT(std::vector(step.logit_rows, step.logit_rows + 1), ElementsAre(3));

@@ -24,6 +24,10 @@ struct TimedCase {
   std::optional<OperatorCase> operator()(const RopeParams&) const { return std::nullopt; }
   std::optional<OperatorCase> operator()(const KvAppendParams&) const { return std::nullopt; }
 
+  // Of long chunks alone.
+  std::optional<OperatorCase> operator()(const GatherLatentsParams&) const { return std::nullopt; }
+  std::optional<OperatorCase> operator()(const ExpandedAttentionParams&) const { return std::nullopt; }
+
   // The executor's.
   std::optional<OperatorCase> operator()(const CopyPagesParams&) const { return std::nullopt; }
   std::optional<OperatorCase> operator()(const TakeTokensParams&) const { return std::nullopt; }

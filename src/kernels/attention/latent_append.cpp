@@ -42,8 +42,9 @@ void append_token(const LatentAppendParams& params, std::int64_t token, int sequ
   }
   const std::int64_t q_width = params.q.columns / params.num_heads;
   const float* q = static_cast<const float*>(params.q.data) + token * params.q.row_stride + q_width - rope_dim;
-  float* query = static_cast<float*>(params.query.data) + token * params.query.row_stride + latent_dim;
-  for (int head = 0; head < params.num_heads; ++head, q += q_width, query += kv.head_dim)
+  float* query =
+      static_cast<float*>(params.query.data) + token * params.query.row_stride + params.query_width() - rope_dim;
+  for (int head = 0; head < params.num_heads; ++head, q += q_width, query += params.query_width())
     turn_pairs(q, query, num_pairs, turns);
   if (!kv.has(in_sequence)) return;
 
@@ -92,7 +93,9 @@ void latent_append(const LatentAppendParams& params, const Lane& lane) {
   const ActivationDTypes dtypes = activations_on(lane.stream, ActivationDTypes::float32);
   require_activation(q, q.rows, q.columns, "latent_append", "q", dtypes);
   require_activation(latent, q.rows, kv.head_dim, "latent_append", "latent", dtypes);
-  require_activation(query, q.rows, std::int64_t{params.num_heads} * kv.head_dim, "latent_append", "query", dtypes);
+  const bool in_place = query.data == q.data && query.row_stride == q.row_stride;
+  require_activation(query, q.rows, in_place ? q.columns : std::int64_t{params.num_heads} * kv.head_dim,
+                     "latent_append", "query", dtypes);
   require(q.dtype == latent.dtype && q.dtype == query.dtype,
           "latent_append: q is {}, latent {}, query {}: expected the same", name_of(q.dtype), name_of(latent.dtype),
           name_of(query.dtype));

@@ -19,7 +19,7 @@ struct LatentAppendParams {
   Tensor q;       // [num_tokens, num_heads * (nope_dim + rope_dim)], float32; on a GPU bfloat16 or float16, too
   Tensor latent;  // [num_tokens, latent_dim + rope_dim], as q: the normalized latent, and the key before its rotation
   Tensor query;   // [num_tokens, num_heads * (latent_dim + rope_dim)], as q: each head's last rope_dim columns become
-                  // the rotated ones of q, the others stay as they are
+                  // the rotated ones of q, the others stay as they are; or q itself, which is then rotated in place
   const std::int32_t* positions{};  // [num_tokens]
   const float* inv_freq{};          // [rope_dim / 2]
   float scale = 1;                  // on cosine and sine
@@ -27,6 +27,8 @@ struct LatentAppendParams {
   int rope_dim = 0;  // even
   PagedKv kv;        // one head of latent_dim + rope_dim, whose keys are the plane
   PagedSequences sequences;
+
+  constexpr std::int64_t query_width() const { return query.columns / num_heads; }  // of a head
 };
 
 // Enqueues on the lane's stream. Throws InvalidArgument unless shapes and dtypes fit; contents of `sequences` are a

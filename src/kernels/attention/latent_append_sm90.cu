@@ -32,7 +32,7 @@ __device__ void append_row(const LatentAppendParams& params, int token) {
       store_element(kv.keys, slot + latent_dim + 2 * pair + 1, kv.dtype, b);
     } else {
       const std::int64_t to =
-          token * params.query.row_stride + std::int64_t{head} * kv.head_dim + latent_dim + 2 * pair;
+          token * params.query.row_stride + (head + 1) * params.query_width() - params.rope_dim + 2 * pair;
       store_element(params.query.data, to, params.query.dtype, a);
       store_element(params.query.data, to + 1, params.query.dtype, b);
     }

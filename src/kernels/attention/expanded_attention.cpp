@@ -1,0 +1,211 @@
+#include "kernels/attention/expanded_attention.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/thread_pool.h"
+#include "kernels/attention/attention_part.h"
+#include "kernels/dry_run.h"
+#include "kernels/pieces.h"
+#include "kernels/preconditions.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE \
+  "kernels/attention/expanded_attention.cpp"  // Highway includes this file again for each instruction set
+#include <hwy/foreach_target.h>
+// After foreach_target.h.
+#include <hwy/highway.h>
+#include "kernels/attention/attention-inl.h"
+#include "kernels/attention/attention_loop-inl.h"
+
+#ifndef HEDDLE_KERNELS_EXPANDED_TILE
+#define HEDDLE_KERNELS_EXPANDED_TILE
+namespace heddle {
+
+// Consecutive tokens of one head, which a thread computes together.
+struct ExpandedTile {
+  int head;
+  int first_token;
+  int num_tokens;
+};
+
+// Where a tile's state lies: element `row` of m and l, and the row's o.
+struct ExpandedState {
+  std::int64_t o, m, l;
+
+  ExpandedState(const ExpandedAttentionParams& params, int head, std::int64_t token) {
+    const std::int64_t rows = params.q.rows * params.num_heads, row = head * params.q.rows + token;
+    o = row * params.value_dim;
+    m = rows * params.value_dim + row;
+    l = m + rows;
+  }
+};
+
+}  // namespace heddle
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace heddle::HWY_NAMESPACE {
+
+using ExpandedProducts = WidenedProducts<float>;
+
+// The first element of a row's columns of one head.
+HWY_INLINE float* head_of(const Tensor& rows, std::int64_t row, int head, int head_columns) {
+  return static_cast<float*>(rows.data) + row * rows.row_stride + std::int64_t{head} * head_columns;
+}
+
+HWY_INLINE void take_key(const ExpandedAttentionParams& params, const float* own, std::int64_t row, int nope_dim,
+                         int width, float* key) {
+  const int rope_dim = static_cast<int>(params.shared_keys.columns);
+  const std::int64_t at = row * params.shared_keys.row_stride;
+  widen(own, nope_dim, nope_dim, key);
+  if (params.shared_keys.dtype == DType::bfloat16)
+    widen(static_cast<const bfloat16*>(params.shared_keys.data) + at, rope_dim, width - nope_dim, key + nope_dim);
+  else
+    widen(static_cast<const float*>(params.shared_keys.data) + at, rope_dim, width - nope_dim, key + nope_dim);
+}
+
+// Adds the piece's keys and values to the tile's rows.
+void add_keys(const ExpandedAttentionParams& params, const ExpandedTile& tile, Scratch& scratch) {
+  const int key_dim = static_cast<int>(params.q.columns) / params.num_heads;
+  const int nope_dim = key_dim - static_cast<int>(params.shared_keys.columns);
+  const int key_width = padded(key_dim), value_width = padded(params.value_dim), num_rows = tile.num_tokens;
+  const int first_position = params.first_query + tile.first_token,
+            num_keys = static_cast<int>(params.keys_values.rows);
+  for (int block = 0; block < num_keys; block += kBlockKeys) {
+    const int block_position = params.first_key + block;
+    // The last row sees the most keys.
+    const int block_end =
+        visible_keys(first_position + num_rows - 1, 0, block_position, std::min(kBlockKeys, num_keys - block)).end;
+    if (block_end == 0) break;
+    const int whole_tiles = round_up(block_end, kTileKeys);
+    const auto row_of = [&](int key) {
+      return head_of(params.keys_values, block + key, tile.head, nope_dim + params.value_dim);
+    };
+    const Keys keys{.first = 0, .begin = 0, .end = block_end, .width = key_width};
+    const Keys values{.first = 0, .begin = 0, .end = block_end, .width = value_width};
+    // Values replace the keys in scratch.kv after the first group of rows. Later groups score against the transposed
+    // keys; where rows are too few to transpose, there is one group.
+    for (RowGroup rows{0, 0}; rows.begin < num_rows; rows.begin = rows.end) {
+      rows.end = std::min(rows.begin + rows_of_group(key_dim, num_rows), num_rows);
+      Visible seen[kMaxGroupRows];
+      for (int row = rows.begin; row < rows.end; ++row)
+        seen[rows.slot(row)] = visible_keys(first_position + row, 0, block_position, block_end);
+      if (rows.begin == 0) {
+        for (int key = 0; key < block_end; ++key)
+          take_key(params, row_of(key), block + key, nope_dim, key_width, scratch.kv + key * key_width);
+        ExpandedProducts::prepare_keys(scratch, keys, whole_tiles);
+      }
+      ExpandedProducts::score(scratch, rows, keys, whole_tiles);
+      weigh_group<ExpandedProducts>(scratch, rows, seen, whole_tiles, value_width);
+      if (rows.begin == 0)
+        for (int key = 0; key < block_end; ++key)
+          ExpandedProducts::take_key_or_value(scratch, key, row_of(key) + nope_dim, params.value_dim, value_width);
+      ExpandedProducts::add_values(scratch, rows, values, seen);
+    }
+  }
+}
+
+void attend_expanded(const ExpandedAttentionParams& params, const ExpandedTile& tile) {
+  const int key_dim = static_cast<int>(params.q.columns) / params.num_heads, value_dim = params.value_dim;
+  const int key_width = padded(key_dim), value_width = padded(value_dim), num_rows = tile.num_tokens;
+  Scratch scratch;
+  for (int row = 0; row < num_rows; ++row) {
+    const std::int64_t token = tile.first_token + row;
+    ExpandedProducts::take_query(scratch, row, num_rows, head_of(params.q, token, tile.head, key_dim), params.scale,
+                                 key_dim, key_width);
+    float* const o = scratch.o + row * value_width;
+    const ExpandedState state(params, tile.head, token);
+    if (params.before == nullptr) {
+      scratch.largest[row] = -std::numeric_limits<float>::infinity();
+      scratch.sum[row] = 0;
+      std::fill_n(o, value_width, 0.0f);
+    } else {
+      scratch.largest[row] = params.before[state.m];
+      scratch.sum[row] = params.before[state.l];
+      widen(params.before + state.o, value_dim, value_width, o);
+    }
+  }
+
+  add_keys(params, tile, scratch);
+
+  for (int row = 0; row < num_rows; ++row) {
+    const std::int64_t token = tile.first_token + row;
+    const float* o = scratch.o + row * value_width;
+    if (params.after == nullptr) {
+      divide_row(o, scratch.sum[row], head_of(params.y, token, tile.head, value_dim), value_dim);
+      continue;
+    }
+    const ExpandedState state(params, tile.head, token);
+    params.after[state.m] = scratch.largest[row];
+    params.after[state.l] = scratch.sum[row];
+    std::copy_n(o, value_dim, params.after + state.o);
+  }
+}
+
+}  // namespace heddle::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace heddle {
+namespace {
+
+static_assert(kExpandedBlockKeys == kBlockKeys &&
+              kKeyFloats >= kBlockKeys * kMaxExpandedDim);  // a block fits in scratch.kv
+
+HWY_EXPORT(attend_expanded);
+
+void expanded_attention_cpu(const ExpandedAttentionParams& params, ThreadPool& pool) {
+  const auto num_tokens = static_cast<int>(params.q.rows),
+             key_dim = static_cast<int>(params.q.columns) / params.num_heads;
+  const int rows = std::min(max_rows(std::max(key_dim, params.value_dim)), kMaxGroupRows);
+  const int tiles = ceil_div(num_tokens, rows);
+  const std::int64_t work = std::int64_t{rows} * (key_dim + params.value_dim) * params.keys_values.rows;
+  const auto attend = HWY_DYNAMIC_DISPATCH(attend_expanded);
+  pool.parallel_for(std::int64_t{tiles} * params.num_heads, rows_per_piece(work),
+                    [&](std::int64_t begin, std::int64_t end) {
+                      for (std::int64_t i = begin; i < end; ++i) {
+                        // Late tokens see the most keys and come first.
+                        const int first = (tiles - 1 - static_cast<int>(i / params.num_heads)) * rows;
+                        attend(params, {.head = static_cast<int>(i % params.num_heads),
+                                        .first_token = first,
+                                        .num_tokens = std::min(rows, num_tokens - first)});
+                      }
+                    });
+}
+
+}  // namespace
+
+void expanded_attention(const ExpandedAttentionParams& params, const Lane& lane) {
+  const Tensor &q = params.q, &shared = params.shared_keys;
+  const int heads = params.num_heads, value_dim = params.value_dim;
+  require(heads > 0 && q.columns % heads == 0, "expanded_attention: q has {} columns for {} heads", q.columns, heads);
+  const std::int64_t key_dim = q.columns / heads, nope_dim = key_dim - shared.columns;
+  require(nope_dim > 0 && key_dim <= kMaxExpandedDim,
+          "expanded_attention: keys of {} elements, {} of them shared; up to {} are supported, and not all shared",
+          key_dim, shared.columns, kMaxExpandedDim);
+  require(value_dim > 0 && value_dim <= kMaxExpandedDim, "expanded_attention: value_dim is {}, expected 1 to {}",
+          value_dim, kMaxExpandedDim);
+  require(params.first_query >= 0 && params.first_key >= 0 && params.first_key % kExpandedBlockKeys == 0,
+          "expanded_attention: the first query is at position {}, the first key at {}, expected a multiple of {}",
+          params.first_query, params.first_key, kExpandedBlockKeys);
+  require(params.before != nullptr || params.first_key <= params.first_query,
+          "expanded_attention: without a state, and the first key at position {} behind a query at {}",
+          params.first_key, params.first_query);
+  const ActivationDTypes dtypes = activations_on(lane.stream, ActivationDTypes::float32);
+  require_activation(q, q.rows, q.columns, "expanded_attention", "q", dtypes);
+  require_activation(params.keys_values, params.keys_values.rows, heads * (nope_dim + value_dim), "expanded_attention",
+                     "keys_values", dtypes);
+  require_activation(shared, params.keys_values.rows, shared.columns, "expanded_attention", "shared_keys",
+                     activations_on(lane.stream, ActivationDTypes::with_bfloat16));
+  if (params.after == nullptr)
+    require_activation(params.y, q.rows, std::int64_t{heads} * value_dim, "expanded_attention", "y", dtypes);
+  if (q.rows == 0 || recorded(params, lane)) return;
+  lane.stream.enqueue([params](ThreadPool& pool) { expanded_attention_cpu(params, pool); });
+}
+
+}  // namespace heddle
+#endif

@@ -1,0 +1,54 @@
+// Causal attention with keys and values of every head (expanded), for the new tokens of one sequence: how latent attention
+// computes long chunks (DeepSeek-AI, 2024, "DeepSeek-V2", section 2.1.2, equations 9 to 18). Keys and values come in
+// pieces of consecutive positions, and the state of the softmax is carried from piece to piece, so that memory does not grow
+// with the context.
+//
+// Keys of a head are nope_dim elements of its own, then rope_dim elements that all heads share. The token at position p sees
+// the keys of the piece at positions up to p. With the dot product of README.md and blocks of 128 keys from the piece's
+// beginning on, each block does what one of attention() does (attention.h): s[j] = dot(q, k[j]) * scale, then (m, l, o). So a
+// piece that begins at a multiple of 128 gives the same bits whether it is computed by itself or with its neighbours.
+//
+// A GPU sums in float32 in another order: tensor cores multiply q and the weights rounded to the dtype of keys and values,
+// exp is the hardware's 2^x, m may lie up to 8 below the largest score times log2(e). The same call gives the same bits.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/lane.h"
+#include "base/tensor.h"
+
+namespace heddle {
+
+inline constexpr int kMaxExpandedDim = 256;  // of a head's key, and of its value
+inline constexpr int kExpandedBlockKeys = 128;
+
+struct ExpandedAttentionParams {
+  Tensor q;  // [num_tokens, num_heads * (nope_dim + rope_dim)], float32; on a GPU also bfloat16 or float16
+  Tensor
+      keys_values;  // [num_keys, num_heads * (nope_dim + value_dim)], as q: of each head its part of the key, its value
+  Tensor shared_keys;  // [num_keys, rope_dim], float32 or bfloat16; on a GPU as q
+  Tensor y;            // [num_tokens, num_heads * value_dim], as q; overlaps nothing
+  int num_heads = 0;
+  int value_dim = 0;
+  float scale = 0;      // of the scores
+  int first_query = 0;  // the position of q's first row
+  int first_key = 0;    // the position of the piece's first key; a multiple of kExpandedBlockKeys
+  // The state [expanded_state_floats()] that earlier pieces left; null: there is none. On a GPU and on the CPU it is of
+  // another kind, so all calls of a state are on one device.
+  const float* before = nullptr;
+  float* after =
+      nullptr;  // where the state goes, which may be where it was; null: y is written, from all pieces so far
+};
+
+// o [num_heads, num_tokens, value_dim], then m [num_heads, num_tokens], then l.
+constexpr std::size_t expanded_state_floats(std::int64_t num_tokens, int num_heads, int value_dim) {
+  return static_cast<std::size_t>(num_tokens) * static_cast<std::size_t>(num_heads) *
+         (static_cast<std::size_t>(value_dim) + 2);
+}
+
+// Enqueues on the lane's stream. Each row must see a key of the first piece, so that begins at position 0. Throws
+// InvalidArgument unless shapes and dtypes fit.
+void expanded_attention(const ExpandedAttentionParams& params, const Lane& lane);
+
+}  // namespace heddle
