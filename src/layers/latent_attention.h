@@ -4,7 +4,8 @@
 //             head's result is taken to its values (W_UV): keys and values of heads are never made
 //   expanded  keys and values of all heads are made of the cached latents, in pieces of kPieceKeys positions, and attention
 //             works with those
-// A sequence with many new tokens in a step is computed expanded, each other one absorbed, so a step may have both.
+// On the CPU a sequence with many new tokens in a step is computed expanded, each other one absorbed, so a step may have
+// both. On a GPU all are absorbed.
 #pragma once
 
 #include <cstddef>

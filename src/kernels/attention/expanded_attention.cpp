@@ -180,6 +180,7 @@ void expanded_attention_cpu(const ExpandedAttentionParams& params, ThreadPool& p
 }  // namespace
 
 void expanded_attention(const ExpandedAttentionParams& params, const Lane& lane) {
+  require(lane.stream.device().kind == DeviceKind::cpu, "expanded_attention: works on the CPU only");
   const Tensor &q = params.q, &shared = params.shared_keys;
   const int heads = params.num_heads, value_dim = params.value_dim;
   require(heads > 0 && q.columns % heads == 0, "expanded_attention: q has {} columns for {} heads", q.columns, heads);

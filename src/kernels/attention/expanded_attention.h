@@ -8,8 +8,7 @@
 // beginning on, each block does what one of attention() does (attention.h): s[j] = dot(q, k[j]) * scale, then (m, l, o). So a
 // piece that begins at a multiple of 128 gives the same bits whether it is computed by itself or with its neighbours.
 //
-// A GPU sums in float32 in another order: tensor cores multiply q and the weights rounded to the dtype of keys and values,
-// exp is the hardware's 2^x, m may lie up to 8 below the largest score times log2(e). The same call gives the same bits.
+// On the CPU only; on a GPU latent attention is absorbed in all rows (attention.h).
 #pragma once
 
 #include <cstddef>
@@ -24,18 +23,17 @@ inline constexpr int kMaxExpandedDim = 256;  // of a head's key, and of its valu
 inline constexpr int kExpandedBlockKeys = 128;
 
 struct ExpandedAttentionParams {
-  Tensor q;  // [num_tokens, num_heads * (nope_dim + rope_dim)], float32; on a GPU also bfloat16 or float16
+  Tensor q;  // [num_tokens, num_heads * (nope_dim + rope_dim)], float32
   Tensor
       keys_values;  // [num_keys, num_heads * (nope_dim + value_dim)], as q: of each head its part of the key, its value
-  Tensor shared_keys;  // [num_keys, rope_dim], float32 or bfloat16; on a GPU as q
+  Tensor shared_keys;  // [num_keys, rope_dim], float32 or bfloat16
   Tensor y;            // [num_tokens, num_heads * value_dim], as q; overlaps nothing
   int num_heads = 0;
   int value_dim = 0;
   float scale = 0;      // of the scores
   int first_query = 0;  // the position of q's first row
   int first_key = 0;    // the position of the piece's first key; a multiple of kExpandedBlockKeys
-  // The state [expanded_state_floats()] that earlier pieces left; null: there is none. On a GPU and on the CPU it is of
-  // another kind, so all calls of a state are on one device.
+  // The state [expanded_state_floats()] that earlier pieces left; null: there is none.
   const float* before = nullptr;
   float* after =
       nullptr;  // where the state goes, which may be where it was; null: y is written, from all pieces so far
@@ -48,7 +46,7 @@ constexpr std::size_t expanded_state_floats(std::int64_t num_tokens, int num_hea
 }
 
 // Enqueues on the lane's stream. Each row must see a key of the first piece, so that begins at position 0. Throws
-// InvalidArgument unless shapes and dtypes fit.
+// InvalidArgument unless the stream is a CPU's, and shapes and dtypes fit.
 void expanded_attention(const ExpandedAttentionParams& params, const Lane& lane);
 
 }  // namespace heddle

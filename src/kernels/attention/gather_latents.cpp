@@ -30,6 +30,7 @@ void gather_latents_cpu(const GatherLatentsParams& params, ThreadPool& pool) {
 
 void gather_latents(const GatherLatentsParams& params, const Lane& lane) {
   const PagedKv& kv = params.kv;
+  require(lane.stream.device().kind == DeviceKind::cpu, "gather_latents: works on the CPU only");
   require(kv.num_kv_heads == 1 && kv.page_size > 0 && kv.head_dim > 0,
           "gather_latents: num_kv_heads {}, page_size {} and head_dim {}: expected one head, and sizes above 0",
           kv.num_kv_heads, kv.page_size, kv.head_dim);

@@ -12,13 +12,13 @@ namespace heddle {
 
 struct GatherLatentsParams {
   PagedKv kv;                                // one head, whose keys are read
-  const std::int32_t* page_table = nullptr;  // of the sequence, in memory of the stream's device
+  const std::int32_t* page_table = nullptr;  // of the sequence, of all its positions
   int first = 0;                             // position
-  Tensor rows;  // [count, kv.head_dim], float32 or bfloat16; on a GPU any: positions first, first + 1, ..., rounded
+  Tensor rows;  // [count, kv.head_dim], float32 or bfloat16: positions first, first + 1, ..., rounded
 };
 
-// Enqueues on the lane's stream. Throws InvalidArgument unless shapes and dtypes fit and the cache is whole (not one of
-// several ranks'). That the pages exist is a precondition, as in paged_kv.h.
+// Enqueues on the lane's stream. Throws InvalidArgument unless the stream is a CPU's, shapes and dtypes fit and the cache
+// is whole (not one of several ranks'). That the pages exist is a precondition, as in paged_kv.h.
 void gather_latents(const GatherLatentsParams& params, const Lane& lane);
 
 }  // namespace heddle
