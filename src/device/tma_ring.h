@@ -14,17 +14,19 @@
 //   for (int step = 0; step < steps; ++step) {               for (int step = 0; step < steps; ++step) {
 //     ring.wait_until_empty(at, waits);                        ring.wait_until_full(at, waits);
 //     if (lane == 0)                                           use(slots[at.slot()]);
-//       ring.full(at).arrive_expecting(bytes);                 __syncwarp();  // all lanes have read it
-//     __syncwarp();                                            if (lane == 0) ring.empty(at).arrive();
-//     copy_box(slots[at.slot()], ...,                          at.advance();
-//              ring.full(at).address());                     }
-//     at.advance();
+//       ring.full(at).arrive_expecting(bytes);                 fence_async_proxy();
+//     __syncwarp();                                            __syncwarp();  // all lanes have read it
+//     copy_box(slots[at.slot()], ...,                          if (lane == 0) ring.empty(at).arrive();
+//              ring.full(at).address());                       at.advance();
+//     at.advance();                                          }
 //   }
 //
 // Memory order, at the scope of the block: a consumer that wait_until_full() lets through sees the bytes that TMA has
 // written to the slot, and what producers wrote before they arrived at `full`. A producer that wait_until_empty() lets
 // through may overwrite the slot, itself or by TMA: all that consumers read before they arrived at `empty` has been
-// read. A thread that wrote to a slot which wgmma reads or TMA writes next calls fence_async_proxy() before it arrives.
+// read. Where TMA fills the slots, that takes more than the arrival: TMA belongs to the async proxy, and a thread that
+// has read or written a slot by ordinary instructions calls fence_async_proxy() before it arrives. Without it a GEMM was
+// seen to multiply what TMA had written for a later step. Reads by wgmma belong to the async proxy themselves.
 //
 // The source is shared: Mbarrier is its barrier on a GPU; tests/device/tma_ring_test.cpp runs it on threads of the CPU,
 // with a model of an mbarrier. Cf. PipelineTmaAsync of CUTLASS.

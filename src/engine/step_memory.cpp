@@ -7,6 +7,7 @@
 #include "base/stand_in.h"
 #include "engine/token_history.h"
 #include "kernels/linear/gemm_tile.h"
+#include "kernels/linear/linear.h"
 
 namespace heddle {
 namespace {
@@ -99,6 +100,9 @@ DryStep run_dry(Model& model, const ExecutorLimits& limits, const StepShape& sha
 }
 
 LayerTiles layer_tiles(Model& model, const ExecutorLimits& limits, const Lane& lane) {
+  // As large a workspace as a step's GEMMs have: cuBLASLt's choice depends on it, and with none it has no GEMM for some
+  // numbers of SMs. Nothing is written.
+  const Lane asked = lane.with({stand_in_memory(), linear_workspace_bytes(lane.stream.device())});
   const int tokens = limits.step.max_tokens;
   const DryStep step =
       run_dry(model, limits, {.num_tokens = tokens, .num_sequences = 1, .num_logit_rows = 0, .max_query_len = tokens});
@@ -114,7 +118,7 @@ LayerTiles layer_tiles(Model& model, const ExecutorLimits& limits, const Lane& l
     if (plain == nullptr && gated == nullptr) continue;
     const LinearParams& gemm = plain != nullptr ? *plain : gated->gate_up;
     if (gemm.role == LinearRole::alone || gemm.role == LinearRole::logits || !seen.insert(gemm.role).second) continue;
-    add(plain != nullptr ? gemm_tile(*plain, lane) : gemm_tile(*gated, lane), gemm.weight.out_features);
+    add(plain != nullptr ? gemm_tile(*plain, asked) : gemm_tile(*gated, asked), gemm.weight.out_features);
   }
   return tiles;
 }

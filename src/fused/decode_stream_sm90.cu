@@ -258,6 +258,7 @@ class Consumers {
     return ring_ + at_.slot * kStageBytes;
   }
   __device__ void release_stage() {
+    fence_async_proxy();  // orders these reads before the next TMA load into this stage
     __syncwarp();
     if (lane() == 0) barriers_.empty[at_.slot].arrive();
     at_.advance(params_.memory.stages);

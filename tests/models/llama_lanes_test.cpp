@@ -94,23 +94,25 @@ Computed compute_everything(LlamaRunner& runner) {
           .sampled = runner.choose({.temperature = 0.8, .top_p = 0.9, .seed = 7})};
 }
 
-// Where two lists of logits first differ, and in how many values; empty if nowhere. Bits are compared, so a NaN is itself.
+// Which rows of two lists of logits differ, and by how much; empty if none. Bits are compared, so a NaN is itself.
 std::string difference(const char* what, const std::vector<std::vector<float>>& a,
                        const std::vector<std::vector<float>>& b) {
+  std::string found;
   for (std::size_t row = 0; row < a.size(); ++row) {
     std::size_t differ = 0, nans = 0;
-    float most = 0;
+    float most = 0, largest = 0;
     for (std::size_t i = 0; i < a[row].size(); ++i) {
       nans += std::isnan(a[row][i]) || std::isnan(b[row][i]) ? 1 : 0;
+      largest = std::max(largest, std::abs(a[row][i]));
       if (std::bit_cast<std::uint32_t>(a[row][i]) == std::bit_cast<std::uint32_t>(b[row][i])) continue;
       ++differ;
       most = std::max(most, std::abs(a[row][i] - b[row][i]));
     }
     if (differ > 0)
-      return fmt::format("{}: row {} of {} has {} other logits of {} (by {} at most), {} NaN", what, row, a.size(),
-                         differ, a[row].size(), most, nans);
+      found += fmt::format("{}: row {} of {} has {} other logits of {} (by {} at most, the largest is {}), {} NaN\n",
+                           what, row, a.size(), differ, a[row].size(), most, largest, nans);
   }
-  return {};
+  return found;
 }
 
 std::string difference(const Computed& a, const Computed& b) {

@@ -34,7 +34,7 @@ void FlashDecode::attend(const AttentionParams& params, const RowShares& shares,
     });
     {
       const Span span(lane.stream, "barrier");
-      lane.stream.enqueue([this](ThreadPool&) { static_cast<void>(await_round()); });
+      lane.stream.enqueue([this](ThreadPool&) { round_.has_arrived = await_round(); });
     }
     const Span span(lane.stream, "combine");
     lane.stream.enqueue([this](ThreadPool& pool) { merge_round(pool); });
@@ -133,6 +133,7 @@ void FlashDecode::merge_row(std::int64_t row, int kv_head) const {
 }
 
 void FlashDecode::merge_round(ThreadPool& pool) const {
+  if (!round_.has_arrived) return;
   const Peers& peers = tiles_.peers();
   const int units = units_of_round();
   const std::int64_t work = std::int64_t{peers.size} * limits_.num_heads / limits_.num_kv_heads * limits_.head_dim;

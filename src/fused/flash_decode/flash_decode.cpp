@@ -240,14 +240,13 @@ bool FlashDecode::await_all(int units) const {
   return true;
 }
 
-bool FlashDecode::merge(const FlashDecodeParams& params, bool wait_for_each) const {
+bool FlashDecode::merge(const FlashDecodeParams& params) const {
   const Peers& peers = tiles_.peers();
   const TileSlots& slots = tiles_.slots();
   for (int unit = 0; unit < units_of(params); ++unit) {
     const auto part = [&](int rank) { return reinterpret_cast<const float*>(slots.arriving(rank, unit)); };
     const auto ready = [&](int rank) {
-      return rank == peers.rank || !wait_for_each ||
-             await_full(HostThread{}, peers, rank, slots.channel, unit, "decode: part");
+      return rank == peers.rank || await_full(HostThread{}, peers, rank, slots.channel, unit, "decode: part");
     };
     if (!merge_unit(params, unit, peers.size, part, ready)) return false;
     for (int rank = 0; rank < peers.size; ++rank)
@@ -296,9 +295,7 @@ void FlashDecode::operator()(const FlashDecodeParams& params, DecodeVariant vari
   }
   {
     const Span span(lane.stream, "combine");
-    lane.stream.enqueue([this, params, each = variant != DecodeVariant::all_gather](ThreadPool&) {
-      static_cast<void>(merge(params, each));
-    });
+    lane.stream.enqueue([this, params](ThreadPool&) { static_cast<void>(merge(params)); });
   }
   if (variant == DecodeVariant::waits) lane.stream.wait(sent_);
 }

@@ -91,6 +91,7 @@ class FlashDecode {
     std::vector<std::int32_t> query_start, context_len;
     RowShares shares;
     std::int64_t first_row = 0, all_rows = 0;
+    bool has_arrived = false;  // the other ranks' parts; where a wait has given up, they may still be written
   };
   void begin_round(const AttentionParams& params, const RowShares& shares, std::int64_t first_row,
                    std::int64_t num_rows);
@@ -111,7 +112,7 @@ class FlashDecode {
   void send_to(int rank, int unit) const;
   void compute(const FlashDecodeParams& params, ThreadPool& pool, bool send_each) const;
   bool await_all(int units) const;
-  bool merge(const FlashDecodeParams& params, bool wait_for_each) const;
+  bool merge(const FlashDecodeParams& params) const;
   int units_of(const FlashDecodeParams& params) const { return params.sequences.num_sequences * limits_.num_kv_heads; }
 
   FlashDecodeLimits limits_;

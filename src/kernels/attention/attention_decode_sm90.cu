@@ -199,7 +199,6 @@ __device__ void multiply_tiles(const DecodeParams& params, Shared& shared) {
           for (int d = 8 * lane; d < kHeadDim; d += 8 * 32)
             *reinterpret_cast<uint4*>(stage.values + KeyTile::offset(16 * warp + key, d)) = make_uint4(0, 0, 0, 0);
         }
-        fence_async_proxy();  // orders these writes before the next TMA load into this stage
         __syncwarp();
       }
 #pragma unroll
@@ -226,6 +225,7 @@ __device__ void multiply_tiles(const DecodeParams& params, Shared& shared) {
         for (int n = 0; n < kRowGroups; ++n)
           multiply_add<T>(sums.o[n][i], i < 4 ? first_values[i % 4] : m, weights[n][0], weights[n][1]);
       }
+      fence_async_proxy();  // orders this tile's reads and zeros before the next TMA load into this stage
       __syncwarp();
       if (lane == 0) shared.ring.empty(at).arrive();
     }

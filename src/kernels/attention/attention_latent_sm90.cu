@@ -188,7 +188,6 @@ __device__ void clear_latents(std::byte* tile, int first) {
   for (int i = static_cast<int>(threadIdx.x); i < (kDecodeKeys - first) * kPieces; i += kLatentThreads)
     *reinterpret_cast<uint4*>(tile + LatentTile::offset(first + i / kPieces, 8 * (i % kPieces))) =
         make_uint4(0, 0, 0, 0);
-  fence_async_proxy();  // orders these writes before the next TMA load into this stage
 }
 
 // The softmax of a row of queries, which half a warp has.
@@ -351,6 +350,7 @@ __device__ void multiply_latents(const DecodeParams& params, LatentShared& share
       softmax.weigh<T>(row, last_key + 1 - first_key, params.score_scale, shared);
       sync_threads(kLatentBarrier, kLatentThreads);  // the weights are there
       output.add<T>(shared_address(stage), shared);
+      fence_async_proxy();  // orders this tile's reads and zeros before the next TMA load into this stage
       __syncwarp();
       if (lane == 0) shared.ring.empty(at).arrive();
     }

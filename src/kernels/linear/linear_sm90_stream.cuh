@@ -175,6 +175,8 @@ __global__ void __launch_bounds__(Config::kBlockThreads, 1)
         }
       }
       if constexpr (Config::kWholeTokens) tokens.position = tokens.position + 1 == steps ? 0 : tokens.position + 1;
+      // TMA writes a later step's x here, and an arrival alone does not keep it behind these reads (tma_ring.h).
+      if constexpr (!Config::kWholeTokens) sm90::fence_async_proxy();
       __syncwarp();  // all lanes have read, so the slot may be overwritten
       if constexpr (!Config::kWholeTokens)
         if (lane == 0) barriers.empty(at).arrive();

@@ -472,6 +472,42 @@ TEST_F(AttentionOnGpu, EndsWhileOtherKernelsHoldTheSmsItIsNotGranted) {
   }
 }
 
+// As many heads as a real model's: blocks of a small lane have runs over several items, and those of a larger one share
+// an item evenly.
+TEST_F(AttentionOnGpu, DecodeOfManyHeadsGivesTheSameBitsAgainOnAnyNumberOfSms) {
+  constexpr int kHeads = 32, kKvHeads = 8, kHeadDim = 128;
+  const std::vector<TestSequence> shape{{301, 1, 1}, {2, 1, 2}, {63, 1, 3}, {126, 1, 4}, {18, 1, 5}};
+  Sequences sequences({kKvHeads, kHeadDim, 16, DType::bfloat16}, shape);
+  sequences.fill(shape);
+  GpuSequences on_device(sequences);
+  GpuRows q(sequences.num_tokens(), kHeads * kHeadDim, 0, DType::bfloat16),
+      y(sequences.num_tokens(), kHeads * kHeadDim, 0, DType::bfloat16);
+  q.values = random_floats(q.values.size(), 5);
+  q.upload();
+  y.upload();
+  Buffer scratch = zeroed(attention_scratch_bytes(sequences.num_tokens(), 5, kHeads, kHeadDim));
+  Buffer plan = poisoned(attention_plan_bytes(5, kKvHeads));
+  Stream stream(kGpu);
+  const AttentionParams params{.q = q.tensor(),
+                               .y = y.tensor(),
+                               .kv = on_device.kv,
+                               .sequences = on_device.view,
+                               .num_heads = kHeads,
+                               .scale = 0.1f,
+                               .scratch = scratch.data(),
+                               .plan = plan.data()};
+  for (const int num_sms : {8, 16, 66, 100, num_sms_of(kGpu)}) {
+    const auto attended = [&] {
+      const Lane lane(stream, num_sms);
+      plan_attention(plan_of(params, plan), lane);
+      attention(params, lane);
+      return y.download(stream);
+    };
+    const std::vector<std::byte> expected = attended();
+    for (int run = 0; run < 200; ++run) ASSERT_EQ(attended(), expected) << num_sms << " SMs, run " << run;
+  }
+}
+
 // Two items of 47 splits each; the last block of the plan is not launched, so that the block before it, which merges
 // half of the second item's rows, waits for a split that never comes. Takes the 10 s of the deadline.
 TEST_F(AttentionOnGpu, ASplitThatNeverComesEndsTheKernelAndIsReported) {

@@ -374,6 +374,51 @@ TEST_F(LinearCuda, RoleAndNumberOfSmsChangeNoBitUpToSmallRows) {
   }
 }
 
+// Blocks of small lanes take many tiles of many steps each: a ring that goes round often, so that a slot which is
+// overwritten too early shows.
+TEST_F(LinearCuda, StreamsOfRealWidthsGiveTheSameBitsAgainOnAnyNumberOfSms) {
+  const Case cases[] = {{.num_tokens = 5, .out_features = 6144, .in_features = 4096},
+                        {.num_tokens = 5, .out_features = 4096, .in_features = 4096},
+                        {.num_tokens = 5, .out_features = 4096, .in_features = 14336},
+                        {.num_tokens = 8, .out_features = 4096, .in_features = 14336},
+                        {.num_tokens = 12, .out_features = 4096, .in_features = 4096}};
+  for (const Case& c : cases) {
+    SCOPED_TRACE(describe(c, kDtypes[0]));
+    Problem p = Problem::random(c, kDtypes[0]);
+    GuardedRows expected(c.num_tokens, c.out_features, kBf16), other(c.num_tokens, c.out_features, kBf16);
+    linear(on_gpu(p.gpu_x.tensor(), p.weight, expected.tensor()), lane());
+    for (const int num_sms : {16, 66, 100, num_sms_of(kGpu)})
+      for (int run = 0; run < 100; ++run) {
+        linear(on_gpu(p.gpu_x.tensor(), p.weight, other.tensor()), {stream(), num_sms, workspace()});
+        stream().synchronize();
+        ASSERT_EQ(other.bytes(), expected.bytes()) << num_sms << " SMs, run " << run;
+      }
+  }
+}
+
+// The GEMMs of a step in two parts, whose computation leaves some SMs to the transfers: none is refused.
+TEST_F(LinearCuda, LargeGemmsOfRealWidthsRunOnPartOfADevice) {
+  const Case cases[] = {{.num_tokens = 8192, .out_features = 3072, .in_features = 4096},
+                        {.num_tokens = 2048, .out_features = 3072, .in_features = 4096},
+                        {.num_tokens = 4096, .out_features = 4096, .in_features = 2048},
+                        {.num_tokens = 4096, .out_features = 4096, .in_features = 7168},
+                        {.num_tokens = 1024, .out_features = 14336, .in_features = 4096}};
+  for (const Case& c : cases) {
+    const GuardedRows x(c.num_tokens, c.in_features, kBf16), w(c.out_features, c.in_features, kBf16),
+        y(c.num_tokens, c.out_features, kBf16);
+    Weight weight;
+    weight.blocks[0] = {w.tensor().data, c.out_features};
+    weight.out_features = c.out_features;
+    weight.in_features = c.in_features;
+    weight.dtype = kBf16;
+    for (const int num_sms : {66, 100, 116, 124}) {
+      SCOPED_TRACE(fmt::format("{}, {} SMs", describe(c, kDtypes[0]), num_sms));
+      linear(on_gpu(x.tensor(), weight, y.tensor()), {stream(), num_sms, workspace()});
+      stream().synchronize();
+    }
+  }
+}
+
 // Sums near -1024 and biases near 1024 that a narrow y's dtype does not hold: their sum it does, so whatever is rounded
 // before the end shows. In every regime; with 3000 tokens float32 sums do not fit the workspace at once.
 TEST_F(LinearCuda, AddsABiasInFloat32AndRoundsOnce) {
