@@ -523,6 +523,7 @@ memcheck() {
   filter+=':SampleOnGpu.ThousandsOfRows*:RmsNormOnGpu.MatchesFloat64:AttentionOnGpu.PrefillKeepsToTheWindow'
   filter+=':AttentionOnGpu.EndsWhileOtherKernels*:AttentionOnGpu.DecodesLongSequences:AttentionOnGpu.TakesAsManySms*'
   filter+=':AttentionOnGpu.PrefillTakesManyWorkTiles:AttentionOnGpu.ASplitThatNeverComes*'
+  filter+=':LinearCuda.*RealWidths*:AttentionOnGpu.DecodeOfManyHeads*'
   source_folder || return
   sanitize_kernels memcheck "$filter"
   # Much slower: a small test of each kernel that uses shared memory.

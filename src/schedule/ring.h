@@ -9,7 +9,7 @@
 // bound of each. Ring is also the order in which Ring Attention and Cannon's shifts see the pieces of other ranks. The
 // sum of piece p is taken in the order p+1, p+2, ..., p: the same bits on all ranks and runs, but not in rank order.
 //
-// No caller yet. Ring Attention over machines of several ranks is in bordered_ring.h.
+// No engine runs them, docs/examples/05_schedule.cpp does. Ring Attention over machines of several ranks is in bordered_ring.h.
 #pragma once
 
 #include "schedule/proofs.h"

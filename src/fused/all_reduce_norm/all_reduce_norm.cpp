@@ -164,13 +164,15 @@ AllReduceNormRegime AllReduceNorm::regime(std::int64_t num_tokens, std::int64_t 
   return AllReduceNormRegime::pipelined;
 }
 
-// One SM moves about 50 GB/s, so 8 fill a link and 32 hide the norm (docs/notes/token_weave.md); small calls have a block
-// for each row.
+// With 64 blocks the norm of long calls hides behind the links (docs/notes/token_weave.md); more of them have slots of single
+// rows. Small calls have a block for each row.
 int AllReduceNorm::blocks_for(AllReduceNormRegime regime, std::int64_t num_tokens, int num_sms,
                               const Lane& lane) const {
   if (fabric_->device().kind == DeviceKind::cpu) return 1;
-  constexpr int kPipelinedBlocks = 32;
-  const int most = std::min({num_sms > 0 ? num_sms : lane.num_sms, lane.num_sms, AllReduceNormMemory::kMostBlocks});
+  constexpr int kPipelinedBlocks = 64;
+  // Blocks of ranks that share a GPU wait for each other: all of them must find room.
+  const int most = std::min({num_sms > 0 ? num_sms : lane.num_sms, lane.num_sms, fabric_->device_share().sms,
+                             AllReduceNormMemory::kMostBlocks});
   if (regime == AllReduceNormRegime::pipelined) return num_sms > 0 ? most : std::min(most, kPipelinedBlocks);
   const std::int64_t rows_of_rank = regime == AllReduceNormRegime::one_shot ? num_tokens : rows(num_tokens).largest();
   return static_cast<int>(std::min<std::int64_t>(most, rows_of_rank));

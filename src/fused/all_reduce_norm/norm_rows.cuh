@@ -71,28 +71,18 @@ struct NormRows {
 
   // Adds packet i of a row's sum to the residual; returns the sum of squares of what it then holds.
   HEDDLE_HOST_DEVICE float add_packet(std::int64_t token, std::size_t i, const PacketSum<X>& sum) const {
+#ifdef __CUDA_ARCH__
+    float4 before[kElements / 4];
+    load_residual(token, i, before);
+    return add_to_residual(token, i, sum, before);
+#else
     const auto first = static_cast<std::int64_t>(i) * kElements;
     float* const z = residual + token * hidden + first;
-    float squares = 0;
-#ifdef __CUDA_ARCH__
-    unrolled<kElements / 4>([&](auto k) {
-      float4 four = reinterpret_cast<const float4*>(z)[k];
-      four.x = sum.template value<4 * k>() + four.x;
-      four.y = sum.template value<4 * k + 1>() + four.y;
-      four.z = sum.template value<4 * k + 2>() + four.z;
-      four.w = sum.template value<4 * k + 3>() + four.w;
-      reinterpret_cast<float4*>(z)[k] = four;
-      squares = __fmaf_rn(four.x, four.x, squares);
-      squares = __fmaf_rn(four.y, four.y, squares);
-      squares = __fmaf_rn(four.z, four.z, squares);
-      squares = __fmaf_rn(four.w, four.w, squares);
-    });
-#else
     unrolled<kElements>([&](auto k) {
       if (first + k < hidden) z[k] = sum.template value<k>() + z[k];
     });
+    return 0;
 #endif
-    return squares;
   }
 
   // Adds the sum over ranks of a whole row, rank p's at source(p), to the residual; returns this lane's sum of squares.
@@ -103,27 +93,40 @@ struct NormRows {
       add_row_on_cpu(ranks, token, source);
       return 0;
     } else {
-      constexpr int kAtOnce = 4;
+#ifdef __CUDA_ARCH__
+      constexpr int kAtOnce = 4;  // ranks
       float squares = 0;
-      for (std::size_t i = static_cast<std::size_t>(group.lane()); i < x_packets();
-           i += static_cast<std::size_t>(group.lanes())) {
-        PacketSum<X> sum;
+      each_packets(group, x_packets(), [&](const auto& at, const auto& exists) {
+        float4 before[kTogether][kElements / 4];
+        unrolled<kTogether>([&](auto t) {
+          if (exists(t)) load_residual(token, at(t), before[t]);
+        });
+        PacketSum<X> sums[kTogether];
         for (int first = 0; first < ranks; first += kAtOnce) {
-          Packet in[kAtOnce] = {};
-          unrolled<kAtOnce>([&](auto k) {
-            if (first + k < ranks) in[k] = load_packet(source(first + k), i, x_bytes());
+          Packet in[kTogether][kAtOnce] = {};
+          unrolled<kTogether>([&](auto t) {
+            unrolled<kAtOnce>([&](auto k) {
+              if (exists(t) && first + k < ranks) in[t][k] = load_packet(source(first + k), at(t), x_bytes());
+            });
           });
-          unrolled<kAtOnce>([&](auto k) {
-            if (first + k >= ranks) return;
-            if (first + k == 0)
-              sum.start(in[k]);
-            else
-              sum.add(in[k]);
+          unrolled<kTogether>([&](auto t) {
+            unrolled<kAtOnce>([&](auto k) {
+              if (first + k >= ranks) return;
+              if (first + k == 0)
+                sums[t].start(in[t][k]);
+              else
+                sums[t].add(in[t][k]);
+            });
           });
         }
-        squares += add_packet(token, i, sum);
-      }
+        unrolled<kTogether>([&](auto t) {
+          if (exists(t)) squares += add_to_residual(token, at(t), sums[t], before[t]);
+        });
+      });
       return squares;
+#else
+      return 0;
+#endif
     }
   }
 
@@ -139,18 +142,63 @@ struct NormRows {
 #ifdef __CUDA_ARCH__
       const float total = sum_over_lanes(group, squares, sums, turn);
       const float factor = 1.0f / sqrtf(total / static_cast<float>(hidden) + eps);
-      for (std::size_t i = static_cast<std::size_t>(group.lane()); i < y_packets();
-           i += static_cast<std::size_t>(group.lanes())) {
-        const Packet packet = normed_packet(token, i, factor);
-        store_packet(y_row(token), i, y_bytes(), packet);
-        emit(i, packet);
-      }
+      each_packets(group, y_packets(), [&](const auto& at, const auto& exists) {
+        Packet packets[kTogether] = {};
+        unrolled<kTogether>([&](auto t) {
+          if (exists(t)) packets[t] = normed_packet(token, at(t), factor);
+        });
+        unrolled<kTogether>([&](auto t) {
+          if (!exists(t)) return;
+          store_packet(y_row(token), at(t), y_bytes(), packets[t]);
+          emit(at(t), packets[t]);
+        });
+      });
 #endif
     }
   }
 
  private:
 #ifdef __CUDACC__
+  // Packets of a lane whose loads are in flight together: one at a time, a row takes as many trips to memory as a lane has
+  // packets.
+  static constexpr int kTogether = 2;
+
+  // Calls f(at, exists) for the packets of this lane, kTogether at a time: number t of them is packet at(t).
+  template <Group G, class F>
+  static __device__ void each_packets(const G& group, std::size_t packets, const F& f) {
+    const auto lanes = static_cast<std::size_t>(group.lanes());
+    for (std::size_t i = static_cast<std::size_t>(group.lane()); i < packets; i += kTogether * lanes) {
+      const auto at = [&](int t) { return i + static_cast<std::size_t>(t) * lanes; };
+      f(at, [&](int t) { return at(t) < packets; });
+    }
+  }
+
+  __device__ float4* residual_packet(std::int64_t token, std::size_t i) const {
+    return reinterpret_cast<float4*>(residual + token * hidden + static_cast<std::int64_t>(i) * kElements);
+  }
+  __device__ void load_residual(std::int64_t token, std::size_t i, float4 (&before)[kElements / 4]) const {
+    const float4* const z = residual_packet(token, i);
+    unrolled<kElements / 4>([&](auto k) { before[k] = z[k]; });
+  }
+  __device__ float add_to_residual(std::int64_t token, std::size_t i, const PacketSum<X>& sum,
+                                   const float4 (&before)[kElements / 4]) const {
+    float4* const z = residual_packet(token, i);
+    float squares = 0;
+    unrolled<kElements / 4>([&](auto k) {
+      float4 four = before[k];
+      four.x = sum.template value<4 * k>() + four.x;
+      four.y = sum.template value<4 * k + 1>() + four.y;
+      four.z = sum.template value<4 * k + 2>() + four.z;
+      four.w = sum.template value<4 * k + 3>() + four.w;
+      z[k] = four;
+      squares = __fmaf_rn(four.x, four.x, squares);
+      squares = __fmaf_rn(four.y, four.y, squares);
+      squares = __fmaf_rn(four.z, four.z, squares);
+      squares = __fmaf_rn(four.w, four.w, squares);
+    });
+    return squares;
+  }
+
   __device__ Packet normed_packet(std::int64_t token, std::size_t i, float factor) const {
     constexpr int kOut = static_cast<int>(kPacketBytes / sizeof(Y));
     const auto first = static_cast<std::int64_t>(i) * kOut;

@@ -56,9 +56,9 @@ struct AttentionParams {
   int num_heads = 0;  // a multiple of kv.num_kv_heads
   float scale = 0;    // of the scores; 1 / sqrt(head_dim) for Llama
   int window = 0;     // keys that a token sees, including its own; 0: all up to its own
-  int value_dim =
-      0;  // of a head's columns of y, those that somebody reads: the first ones; the others get any numbers or
-          // stay as they are. 0: all. Latent attention has values that are the first part of its keys
+  // Of a head's columns of y, those that somebody reads: the first ones; the others get any numbers or stay as they are.
+  // 0: all. Latent attention has values that are the first part of its keys.
+  int value_dim = 0;
   OlderKeys older_keys = OlderKeys::in_flight;
   void* scratch = nullptr;     // on a GPU, attention_scratch_bytes() of its memory; null on the CPU
   const void* plan = nullptr;  // on a GPU, what plan_attention() wrote for the same sequences, shapes, kv's dtype and

@@ -18,8 +18,8 @@
 
 namespace heddle {
 
-// Which GEMM of a step this is. On a GPU it selects tiles, shared memory and cuBLASLt's algorithm, never correctness.
-// shared memory and, above kLinearSmallRows rows, cuBLASLt's algorithm follow. Any role is right for any operands.
+// Which GEMM of a step this is. On a GPU it selects tiles, shared memory and, above kLinearSmallRows rows, cuBLASLt's
+// algorithm. Any role is right for any operands.
 enum class LinearRole : std::uint8_t {
   alone,             // not part of a step: tests, measurements
   qkv,               // queries, keys and values; attention follows
