@@ -32,6 +32,8 @@
 #     accuracy     the demo model's 1000 sums: all must be right (3 s)
 #     tp           one model on 2, 4 and 8 ranks that share the GPU: goldens, engine, the 1000 sums, `heddle bench decode` and
 #                  prefill of the first MODEL with 2 (3 minutes)
+#     every-gpu    one model with a rank on each GPU of the machine: the 1000 sums, decode of llama-3-8b beside one GPU, decode of
+#                  llama-3.3-70b where it fits (4 minutes)
 #     fused        fused operators on 2 and 4 ranks that share the GPU: course, tests, a soak with late ranks, benchmarks (5 minutes)
 #     load         `heddle bench load` of each MODEL: time of loading weights against what disk and bus allow (30 s; 25 s; 10 s)
 #     generate     tokens per second of `heddle generate` against steps of `heddle bench decode` (10 s per MODEL)
@@ -79,7 +81,7 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
     --seconds) seconds=$(number_of "$@") || exit; shift 2 ;;
     --help | -h) usage 0 ;;
     smoke | cases | bench | conformance | soak | failure | threads | sanitize | replays) steps+=("$1"); shift ;;
-    gpu-tests | decode | plain | prefill | startup | operators | compared | memcheck | short | broken | accuracy | tp | fused | load | generate | batches | pages | vllm | flashinfer)
+    gpu-tests | decode | plain | prefill | startup | operators | compared | memcheck | short | broken | accuracy | tp | every-gpu | fused | load | generate | batches | pages | vllm | flashinfer)
       one_gpu_steps+=("$1"); shift ;;
     mutations) one_gpu_steps+=("$1"); shift ;;
     one-gpu) one_gpu_steps+=(gpu-tests decode prefill startup operators accuracy memcheck); shift ;;
@@ -577,6 +579,22 @@ tp() {
   done
 }
 
+every_gpu() {
+  local all devices mode
+  all=$(nvidia-smi --list-gpus | grep -c '^GPU')
+  devices=$(seq -s, -f 'cuda:%g' 0 $((all - 1)))
+  source_folder || return
+  sums "every-gpu-sums" --device "$devices" --tp "$all"
+  run every-gpu-one 60 "$bin/heddle" bench decode --model synth:llama-3-8b --device cuda:0 --case 1x1024,1x4096 \
+    --json "$logs/every-gpu-one-decode-llama-3-8b.json"
+  for mode in default fused; do
+    run "every-gpu-$mode" 60 "$bin/heddle" bench decode --model synth:llama-3-8b --device "$devices" --tp "$all" --tp-mode $mode \
+      --case 1x1024,1x4096 --json "$logs/every-gpu-$mode-decode-llama-3-8b.json"
+    run "every-gpu-$mode-70b" 150 "$bin/heddle" bench decode --model synth:llama-3.3-70b --device "$devices" --tp "$all" \
+      --tp-mode $mode --case 1x4096 --json "$logs/every-gpu-$mode-decode-llama-3.3-70b.json"
+  done
+}
+
 # The shapes of figure 9 of "Eliminating Multi-GPU Performance Taxes", a rank's part of 4 divided once more, and figure 10's.
 fused() {
   local ranks operator
@@ -702,6 +720,7 @@ for step in "${steps[@]}"; do
     broken) broken ;;
     accuracy) accuracy ;;
     tp) tp ;;
+    every-gpu) every_gpu ;;
     fused) fused ;;
     load) load ;;
     generate) generate ;;
