@@ -106,6 +106,29 @@ std::string text_of(const ChoiceTables& tables) {
   return text;
 }
 
+// How rank 0 chooses the attention of decode steps.
+DecodeTable decode_table(const ModelSource& source, const ModelOptions& options, Device device) {
+  if (options.decode == DecodeMode::plain) return {};
+  if (options.decode == DecodeMode::fused) return forced_decode(device.kind);
+  const TunedStore store(default_tuned_store_file(), machine_key(), HEDDLE_VERSION);
+  return tuned_decode(store, split_key_of(source, options.ranks, device)).value_or(DecodeTable{});
+}
+
+// Why all decode steps have separate operators, or what each has.
+std::string text_of(const DecodeTable& table, const RankModels& ranks, const EngineOptions& engine, DecodeMode mode) {
+  if (table.empty())
+    return fmt::format("heddle: decode steps: {}: {}\n", text_of(DecodeChoice{}),
+                       mode == DecodeMode::plain ? "--decode plain" : "nothing is tuned (heddle tune decode)");
+  if (!has_fused(table))
+    return fmt::format("heddle: decode steps: {}: tuning found nothing faster\n", text_of(DecodeChoice{}));
+  const Device device = ranks.front().model->device();
+  const DecodeChooser chooser(table, ranks,
+                              {.step = step_limits(device, engine), .page_size = page_size_of(device, engine)});
+  std::string text;
+  for (const std::string& line : chooser.lines()) text += fmt::format("heddle: {}\n", line);
+  return text;
+}
+
 // How ranks add: what --tp-mode says, or what it stands for.
 TpMode tp_mode_of(const ModelOptions& options) {
   return options.tp_mode == TpMode::automatic ? TpMode::standard : options.tp_mode;
@@ -330,6 +353,14 @@ void add_tensor_parallel_options(CLI::App& command, ModelOptions& options) {
           "auto: what heddle tune found fastest, else default")
       ->check(CLI::IsMember(tp_mode_names()))
       ->default_str("auto");
+  command
+      .add_option_function<std::string>(
+          "--decode", [&options](const std::string& name) { options.decode = *decode_mode_named(name); },
+          "How steps that decode compute attention with its norm and projections: plain: by separate operators; fused: "
+          "by one, where it takes the step, and --verbose says where not; auto: what heddle tune decode found fastest, "
+          "else plain")
+      ->check(CLI::IsMember(decode_mode_names()))
+      ->default_str("auto");
   add_number_option<int>(command, "--split-tokens", options.split_tokens,
                          "With --tp-mode weave, tokens of the smallest step that is computed in two parts; default "
                          "what heddle tune found, else 1024 on GPUs and 64 on the CPU",
@@ -430,6 +461,7 @@ RankModels load(const ModelSource& source, const ModelOptions& given, EngineOpti
       if (loading.tp_mode == TpMode::weave) write_stderr(fmt::format("heddle: {}\n", text_of(engine.split)));
     }
   }
+  if (!follows) engine.tables.decode = decode_table(source, options, devices.front());
   Progress progress("loading", source.total_bytes(), kGigabytes, shown_unless(options.quiet));
   loading.on_progress = [&](std::size_t done) { progress.update(done); };
   const auto begin = std::chrono::steady_clock::now();
@@ -441,6 +473,7 @@ RankModels load(const ModelSource& source, const ModelOptions& given, EngineOpti
     write_stderr(fmt::format("heddle: {} of weights loaded in {:.2f} s, {:.1f} GB/s{}\n",
                              memory_text(weight_bytes(ranks)), taken.count(),
                              static_cast<double>(source.total_bytes()) / taken.count() / 1e9, text_of(ranks)));
+  if (options.verbose && !follows) write_stderr(text_of(engine.tables.decode, ranks, engine, options.decode));
   if (const auto most = ranks.front().model->shape().most_absorbed; options.verbose && most)
     write_stderr(fmt::format(
         "heddle: latent attention: absorbed up to {} new tokens of a text in a step, above expanded\n", *most));

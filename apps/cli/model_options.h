@@ -11,6 +11,7 @@
 #include "engine/rank_facts.h"
 #include "engine/rank_models.h"
 #include "models/model.h"
+#include "parallel/decode_choice.h"
 #include "parallel/tuned_split.h"
 #include "text/tokenizer/tokenizer.h"
 #include "weights/model_source.h"
@@ -32,6 +33,7 @@ struct ModelOptions {
   int ranks = 1;          // that divide the weights: tensor parallelism
   int context_ranks = 1;  // that divide the keys and values, for each part of the weights: context parallelism
   TpMode tp_mode = TpMode::automatic;
+  DecodeMode decode = DecodeMode::automatic;
   std::optional<int> split_tokens;  // TpMode::weave: tokens of the smallest step in two parts; nothing: as tuned
   bool verbose = false;             // report on standard error where the model runs, why, and the memory it needs
   bool quiet = false;               // no progress bar
@@ -63,7 +65,7 @@ void add_context_ranks_option(CLI::App& command, int& context_ranks);
 // Throws InputError for more ranks than a model may have.
 void require_ranks(int ranks, int context_ranks);
 
-// --tp, --tp-mode and --cp.
+// --tp, --tp-mode, --cp and --decode.
 void add_tensor_parallel_options(CLI::App& command, ModelOptions& options);
 
 // --context and --kv-memory; and --max-sequences for commands that run several.

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "base/error.h"
+#include "cli/bench/decode_steps.h"
 #include "cli/bench/record.h"
 #include "cli/bench/token_weave_steps.h"
 #include "cli/commands.h"
@@ -67,6 +68,41 @@ void tune_sums(const StepTuneOptions& options) {
       "--tp-mode auto chooses so for steps of up to as many tokens, and as the last line says for larger ones\n");
 }
 
+struct DecodeTuneOptions {
+  ModelOptions model;
+  std::vector<int> batches{1, 4, 16};
+  std::vector<int> contexts{1024, 4096, 16384};
+  int repeats = 5;
+};
+
+void tune_decode(DecodeTuneOptions options) {
+  std::ranges::sort(options.batches);
+  std::ranges::sort(options.contexts);
+  const std::vector<DecodeSample> samples =
+      measure_decode(options.model, options.batches, options.contexts, options.repeats);
+  const DecodeTable chosen = choose_decode(samples);
+  const std::unique_ptr<ModelSource> source = open_model(options.model.model);
+  TunedStore store(default_tuned_store_file(), machine_key(), HEDDLE_VERSION);
+  put_tuned_decode(store, split_key_of(*source, options.model.ranks, device_of(*source, options.model)), chosen);
+
+  std::vector<std::vector<std::string>> table{
+      {"texts", "context", "separate ms", "fused ms", "fastest fused", "chosen"}};
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    const DecodeSample& sample = samples[i];
+    const auto fastest = std::ranges::min_element(sample.fused, {}, &DecodeSample::Fused::seconds);
+    const bool none = fastest == sample.fused.end();
+    table.push_back({std::to_string(sample.tokens), std::to_string(sample.context),
+                     fmt::format("{:.3f}", 1e3 * sample.plain_seconds),
+                     none ? "-" : fmt::format("{:.3f}", 1e3 * fastest->seconds),
+                     none ? "not taken" : text_of(fastest->choice), chosen[i].choice.fused() ? "fused" : "separate"});
+  }
+  write_stdout(table_text(table));
+  write_stdout(
+      "--decode auto chooses so for steps of up to as many texts and tokens in each, and as the last lines say for "
+      "larger "
+      "ones\n");
+}
+
 void add_tune_options(CLI::App& command, StepTuneOptions& options) {
   add_model_options(command, options.model);
   add_ranks_option(command, options.model.ranks);
@@ -99,6 +135,23 @@ void add_tune(CLI::App& app) {
       "operator (--tp-mode auto)");
   add_tune_options(*sums, *of_sums);
   sums->callback([of_sums] { tune_sums(*of_sums); });
+
+  const auto of_decode = std::make_shared<DecodeTuneOptions>();
+  CLI::App* decode = tune->add_subcommand(
+      "decode",
+      "For which numbers of texts and contexts a model's decode steps are faster with attention, its norm and its "
+      "projections in one operator (--decode auto)");
+  add_model_options(*decode, of_decode->model);
+  add_ranks_option(*decode, of_decode->model.ranks);
+  decode->add_option("--batch", of_decode->batches, "Texts that decode together; default 1,4,16")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 1 << 12));
+  decode->add_option("--context", of_decode->contexts, "Tokens of each text; default 1024,4096,16384")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 1 << 20));
+  add_number_option<int>(*decode, "--repeats", of_decode->repeats, "Times each step runs; default 5",
+                         {.min = 1, .max = 1000});
+  decode->callback([of_decode] { tune_decode(*of_decode); });
 }
 
 }  // namespace heddle

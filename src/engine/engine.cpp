@@ -81,7 +81,13 @@ StepLimits step_limits(Device device, const EngineOptions& options) {
   return {.max_tokens = options.max_tokens_per_step > 0 ? options.max_tokens_per_step : usual_tokens,
           .max_sequences = options.max_sequences,
           .max_samples = std::max(options.max_sequences, options.max_logit_rows),
-          .max_parts = options.split.kind == SplitKind::none ? 1 : kMostParts};
+          .max_parts = options.split.kind == SplitKind::none ? 1 : kMostParts,
+          .fused_decode = has_fused(options.tables.decode)};
+}
+
+int page_size_of(Device device, const EngineOptions& options) {
+  if (options.page_size > 0) return options.page_size;
+  return device.kind == DeviceKind::cpu ? 32 : 64;
 }
 
 ExecutorLimits executor_limits(Model& model, const EngineOptions& options, std::size_t available) {
@@ -90,10 +96,7 @@ ExecutorLimits executor_limits(Model& model, const EngineOptions& options, std::
           "engine: page_size {}, max_tokens_per_step {}, max_sequences {}, kv_bytes {}, max_context {}",
           options.page_size, options.max_tokens_per_step, options.max_sequences, options.kv_bytes.value_or(0),
           options.max_context.value_or(1));
-  const int page_size = (options.page_size > 0 ? options.page_size
-                         : on_gpu(model)       ? 64
-                                               : 32) *
-                        model.shape().shard.ranks;
+  const int page_size = page_size_of(model.device(), options) * model.shape().shard.ranks;
   const auto pages_of_context =
       narrow<int>(ceil_div<std::int64_t>(context_of(model.shape(), options.max_context), page_size),
                   "pages of the model's context");

@@ -47,7 +47,8 @@ struct EngineOptions {
   // Of several ranks: which steps are computed in two parts, one of which computes while the other's sums cross ranks
   // (TokenWeave).
   SplitOptions split = {};
-  ChoiceTables tables = {};  // likewise: how sums are computed, by the size of a step
+  // By the size of a step: of several ranks how sums are computed, and of decode steps how attention is.
+  ChoiceTables tables = {};
 };
 
 // Log-probabilities of the prompt's own tokens, each given the tokens before it.
@@ -101,6 +102,9 @@ struct StepStatistics {
 // The largest step of an engine with these options on that kind of device. Tables of pages, whose size depends on memory,
 // have one page here.
 StepLimits step_limits(Device device, const EngineOptions& options);
+
+// Tokens that a rank keeps of a page.
+int page_size_of(Device device, const EngineOptions& options);
 
 struct EngineStatus {
   int num_running = 0;

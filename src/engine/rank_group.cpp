@@ -20,8 +20,7 @@ namespace {
 
 std::unique_ptr<Executor> executor_of(RankPart& part, int rank, ExecutorLimits limits, int threads) {
   if (part.world == nullptr) return std::make_unique<Executor>(std::move(part.model), limits, threads);
-  const int share = part.world->sms_of_step(rank);
-  if (share > 0) limits.num_sms = limits.num_sms > 0 ? std::min(limits.num_sms, share) : share;
+  limits.num_sms = sms_of_step(part, rank, limits.num_sms);
   auto executor = std::make_unique<Executor>(std::move(part.model), limits, threads);
   const WaitLimit& waits = part.world->communicator(rank).peers().waits;
   if (waits.record != nullptr) executor->watch(waits);  // null between machines, where tasks throw
@@ -40,6 +39,7 @@ std::unique_ptr<Executor> executor_of(RankPart& part, int rank, ExecutorLimits l
 RankGroup::RankGroup(RankModels ranks, const ExecutorLimits& limits, int threads, ChoiceTables tables)
     : tables_(std::move(tables)),
       ranks_(std::move(ranks)),
+      decode_(tables_.decode, ranks_, limits),
       weight_bytes_per_step_(heddle::weight_bytes_per_step(ranks_)),
       cache_bytes_per_token_(cache_bytes(ranks_, limits.page_size, 1) / static_cast<std::size_t>(limits.page_size)),
       channel_(size()) {
@@ -129,11 +129,13 @@ void RankGroup::guarded(FunctionRef<void()> action) {
 
 void RankGroup::choose(StepPlan& plan) const {
   executor_->choose_parts(plan);
-  if (size() == 1) return;
   // The larger part's sums.
   const auto num_tokens = static_cast<int>(plan.tokens.size());
-  plan.choices = choices_for(tables_, std::max(plan.prefix_tokens, num_tokens - plan.prefix_tokens),
-                             executor_->model().shape().delta_bytes_per_token);
+  if (size() > 1)
+    plan.choices = choices_for(tables_, std::max(plan.prefix_tokens, num_tokens - plan.prefix_tokens),
+                               executor_->model().shape().delta_bytes_per_token);
+  plan.choices.decode = decode_.choose(plan);
+  if (plan.choices.decode.fused()) plan.choices.fused_sums = false;
 }
 
 void RankGroup::start(const StepPlan& plan, Outcome outcome, Histories histories) {

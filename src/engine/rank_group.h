@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/function_ref.h"
+#include "engine/decode_chooser.h"
 #include "engine/executor.h"
 #include "engine/rank_models.h"
 #include "engine/step_channel.h"
@@ -61,6 +62,7 @@ class RankGroup {
 
   ChoiceTables tables_;
   RankModels ranks_;  // without the models, which are the executors'
+  DecodeChooser decode_;
   std::size_t weight_bytes_per_step_;
   std::size_t cache_bytes_per_token_;
   StepChannel channel_;                 // to ranks that are threads

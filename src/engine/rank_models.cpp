@@ -102,6 +102,11 @@ std::size_t sum_over(const RankModels& ranks, const Bytes& bytes) {
 
 }  // namespace
 
+int sms_of_step(const RankPart& part, int rank, int most) {
+  const int share = part.world == nullptr ? 0 : part.world->sms_of_step(rank);
+  return most == 0 || (share > 0 && share < most) ? share : most;
+}
+
 RankModels one_rank(std::unique_ptr<Model> model) {
   RankModels ranks(1);
   ranks[0].model = std::move(model);

@@ -61,6 +61,9 @@ RankModels outline_ranks(const ModelSource& source, const LoadOptions& options, 
 std::size_t weight_bytes(const RankModels& ranks);           // of all ranks
 std::size_t weight_bytes_per_step(const RankModels& ranks);  // likewise
 
+// SMs of a GPU that a step of rank `rank`, whose part this is, may hold at a time, at most `most` of them; 0: all.
+int sms_of_step(const RankPart& part, int rank, int most);
+
 // What the caches of all ranks take with so many pages each.
 std::size_t cache_bytes(const RankModels& ranks, int page_size, int num_pages);
 

@@ -102,6 +102,7 @@ void require_params(const DecodeBlockParams& params, const DecodeBlockShape& sha
               is_aligned(params.scratch),
           "{}: has {} bytes of scratch and wants {}, aligned to 16", kOp, params.scratch_bytes,
           decode_block_scratch_bytes(shape));
+  if (lane.dry_run != nullptr) return;  // whose device need not exist
   const std::string why = why_not_fused(shape, dtype, lane.stream.device().kind);
   require(why.empty(), "{}: {}", kOp, why);
   if (lane.stream.device().kind != DeviceKind::cuda) return;
@@ -127,13 +128,14 @@ DecodeBlockShape shape_of(const DecodeBlockParams& params) {
 
 namespace {
 
-// Words of counters, of both forms; those of the stream come last.
+// Words of counters, of both forms; those of the stream come last. As many for any number of tokens, so that calls of
+// several sizes may share scratch: no call's numbers lie where another counts.
 std::size_t cluster_counters() {
   return kMostBlockPartials * 16;
 }
 std::size_t counter_words(const DecodeBlockShape& shape) {
   const std::size_t words = cluster_counters() + kStreamCounters +
-                            static_cast<std::size_t>(shape.tokens) * static_cast<std::size_t>(shape.kv_heads);
+                            static_cast<std::size_t>(kMostBlockTokens) * static_cast<std::size_t>(shape.kv_heads);
   return (words + 3) / 4 * 4;
 }
 std::size_t qkv_floats(const DecodeBlockShape& shape) {
@@ -194,9 +196,24 @@ std::string why_not_fused(const DecodeBlockShape& shape, DType weights, DeviceKi
   return "this build has no CUDA";
 }
 
+std::string why_not_fused_on(const DecodeBlockShape& shape, DType weights, Device device, int num_sms) {
+  if (std::string why = why_not_fused(shape, weights, device.kind); !why.empty()) return why;
+  if constexpr (kHaveCuda) {
+    if (device.kind == DeviceKind::cpu || shape.mapping.streamed_blocks > 0) return {};
+    if (decode_block_clusters(shape, weights, device) == 0)
+      return fmt::format("no cluster of {} blocks fits the GPU", shape.mapping.cluster);
+    // Ranks share the GPU, and the others' kernels need SMs of their own.
+    if (num_sms < num_sms_of(device) && shape.blocks() > num_sms)
+      return fmt::format("{} blocks, this rank has {} SMs", shape.blocks(), num_sms);
+  }
+  static_cast<void>(num_sms);
+  return {};
+}
+
 void decode_block(const DecodeBlockParams& params, const Lane& lane) {
   const DecodeBlockShape shape = shape_of(params);
   require_params(params, shape, lane);
+  if (lane.dry_run != nullptr) return;
   if (params.residual.rows == 0) return;
   if constexpr (kHaveCuda) {
     if (lane.stream.device().kind == DeviceKind::cuda) return decode_block_sm90(params, lane);

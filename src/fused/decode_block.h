@@ -66,7 +66,7 @@ struct DecodeBlockParams {
   int num_partials = 1;
   DecodeBlockMapping mapping;
   void* scratch = nullptr;  // decode_block_scratch_bytes(), zeroed once before the first call; each call leaves its
-                            // counters zeroed
+                            // counters zeroed. Calls of other numbers of tokens and mappings may have the same
   std::size_t scratch_bytes = 0;
   // On a GPU, of its memory, [blocks, kBlockPhases]: where each block leaves the cycles from its start to the end of each
   // phase (DecodeBlockPhase). Null: nowhere.
@@ -79,6 +79,10 @@ DecodeBlockShape shape_of(const DecodeBlockParams& params);
 // Why decode_block() does not take this shape on a device of that kind, for people: "head_dim is 96, the fused block
 // takes 64 and 128". Empty: it does.
 std::string why_not_fused(const DecodeBlockShape& shape, DType weights, DeviceKind device);
+
+// The same, and why this device cannot run it, of which a call has `num_sms`: "no cluster of 16 blocks fits the GPU". It
+// may ask the driver, so it is for when a kernel is chosen.
+std::string why_not_fused_on(const DecodeBlockShape& shape, DType weights, Device device, int num_sms);
 
 std::size_t decode_block_scratch_bytes(const DecodeBlockShape& shape);
 

@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <utility>
 
+#include "base/error.h"
 #include "base/trace.h"
+#include "fused/decode_block.h"
 #include "kernels/attention/attention.h"
 #include "kernels/attention/rope_append.h"
 #include "kernels/rows/rmsnorm.h"
@@ -29,6 +31,16 @@ PagedKv layer_pages(const LayerStep& step, int layer) {
           .dtype = keys.dtype,
           .shard = step.strategy.attention().shard()};
 }
+
+// Without the lane's SMs, which a step knows.
+DecodeBlockMapping mapping_of(const DecodeChoice& choice, int num_sms) {
+  if (choice.form == DecodeChoice::Form::streamed) return {.streamed_blocks = num_sms};
+  // Every block normalises by itself, which was the fastest of all mappings at small batches (docs/notes/cluster.md).
+  return {.cluster = choice.cluster, .parts = choice.parts, .norm = DecodeNorm::every_block};
+}
+
+// What scratch is reserved for.
+constexpr int kMostStreamedBlocks = 160;
 
 std::vector<int> each_once(std::vector<int> values) {
   std::sort(values.begin(), values.end());
@@ -54,7 +66,43 @@ Attention::Memory Attention::take_memory(const StepLimits& limits, Arena& arena,
   memory.scratch = arena.take_bytes(scratch_bytes);
   memory.plans = static_cast<std::byte*>(
       arena.take_bytes(static_cast<std::size_t>(limits.max_parts) * windows_.size() * plan_bytes(limits, device)));
+  memory.decode_scratch = arena.take_bytes(decode_scratch_bytes(limits));
   return memory;
+}
+
+DecodeBlockShape Attention::decode_shape(int num_tokens) const {
+  return {.tokens = num_tokens,
+          .hidden = shape_.hidden,
+          .heads = shape_.num_heads,
+          .kv_heads = shape_.num_kv_heads,
+          .head_dim = shape_.head_dim};
+}
+
+// Of every choice: the same in all steps, so that its counters stay where they are.
+std::size_t Attention::decode_scratch_bytes(const StepLimits& limits) const {
+  if (!limits.fused_decode) return 0;
+  DecodeBlockShape shape = decode_shape(std::min(limits.max_sequences, static_cast<int>(kMostBlockTokens)));
+  shape.mapping = {.parts = shape.group(), .streamed_blocks = kMostStreamedBlocks};
+  return decode_block_scratch_bytes(shape);
+}
+
+std::string Attention::why_not_fused(const FusedDecode& decode, FunctionRef<const AttentionWeights&(int layer)> weights,
+                                     const LayerDTypes& dtypes, const Strategy& strategy, Device device) const {
+  if (std::string why = strategy.why_not_summed(); !why.empty()) return why;
+  if (strategy.attention().shard().ranks > 1) return "ranks divide the keys";
+  const DType dtype = weights(0).qkv.dtype;
+  for (int layer = 0; layer < static_cast<int>(shape_.windows.size()); ++layer)
+    if (weights(layer).qkv.dtype != dtype || weights(layer).output.dtype != dtype)
+      return "weights of attention have several dtypes";
+  if (dtypes.activations != dtype)
+    return fmt::format("it rounds to the weights' dtype, {}, and this model computes in {}", name_of(dtype),
+                       name_of(dtypes.activations));
+  if (decode.num_sms > kMostStreamedBlocks)
+    return fmt::format("{} SMs, it takes up to {}", decode.num_sms, kMostStreamedBlocks);
+  DecodeBlockShape shape = decode_shape(decode.num_tokens);
+  shape.page_size = decode.page_size;
+  shape.mapping = mapping_of(decode.choice, decode.num_sms);
+  return why_not_fused_on(shape, dtype, device, decode.num_sms);
 }
 
 void* Attention::plan_of(int window, const Memory& memory, const LayerStep& step) const {
@@ -123,6 +171,35 @@ void Attention::block(int layer, const AttentionWeights& weights, const Memory& 
                                      step.lane);
   }
   step.strategy.linear(attended, weights.output, LinearRole::attention_output, step.delta, step.lane);
+}
+
+void Attention::decode(int layer, const AttentionWeights& weights, const Memory& memory, const Hidden& before,
+                       const Hidden& after, const LayerStep& step) const {
+  const Span span(step.lane.stream, "attention", layer);
+  decode_block({.residual = before.residual,
+                .deltas = before.delta,
+                .num_deltas = before.delta.data == nullptr ? 0 : 1,
+                .new_residual = after.residual,
+                .norm = static_cast<const float*>(weights.norm.weight),
+                .eps = weights.norm.eps,
+                .qkv = weights.qkv,
+                .query_norm = static_cast<const float*>(weights.query_norm.weight),
+                .key_norm = static_cast<const float*>(weights.key_norm.weight),
+                .positions = step.tensors.positions,
+                .inv_freq = shape_.inv_freq,
+                .rope_scale = shape_.rope_scale,
+                .kv = layer_pages(step, layer),
+                .sequences = sequences_of(step.tensors),
+                .num_heads = shape_.num_heads,
+                .scale = 1 / std::sqrt(static_cast<float>(shape_.head_dim)),
+                .window = shape_.windows[static_cast<std::size_t>(layer)],
+                .output = weights.output,
+                .partials = after.delta,
+                .num_partials = 1,
+                .mapping = mapping_of(step.tensors.choices.decode, step.lane.num_sms),
+                .scratch = memory.decode_scratch,
+                .scratch_bytes = decode_scratch_bytes(step.tensors.limits)},
+               step.lane);
 }
 
 }  // namespace heddle

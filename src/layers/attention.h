@@ -4,9 +4,12 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "base/weight.h"
+#include "fused/decode_block_plan.h"
 #include "layers/layer_step.h"
 #include "parallel/strategy.h"
 #include "step/arena.h"
@@ -16,6 +19,7 @@ namespace heddle {
 
 // What all layers of a model have in common; heads are those of this rank.
 struct AttentionShape {
+  int hidden = 0;
   int num_heads = 0;
   int num_kv_heads = 0;
   int head_dim = 0;
@@ -33,14 +37,23 @@ struct AttentionWeights {
   Weight output;    // [hidden, num_heads * head_dim]
 };
 
+// A decode step whose attention might be fused.
+struct FusedDecode {
+  DecodeChoice choice;
+  int num_tokens = 1;
+  int page_size = 0;
+  int num_sms = 0;  // of its lane
+};
+
 class Attention {
  public:
   explicit Attention(AttentionShape shape);
 
-  // What attention has of the arena in every block of a step. Nothing on the CPU.
+  // What attention has of the arena in every block of a step. On the CPU only fused attention takes anything.
   struct Memory {
     void* scratch = nullptr;
     std::byte* plans = nullptr;  // for each part of a step one for each distinct window
+    void* decode_scratch = nullptr;
   };
 
   // Taken first, so that it stands at the same place in every step: attention leaves counters in its scratch.
@@ -50,7 +63,20 @@ class Attention {
   // residual in step.delta. The block of layer 0 comes first: it also plans the attention of all layers.
   void block(int layer, const AttentionWeights& weights, const Memory& memory, const LayerStep& step) const;
 
+  // The same in one operator with the norm before it (fused/decode_block.h): from before.residual and what is pending to
+  // after.residual, which is other memory, and after.delta, float32. For steps of one new token a sequence whose choice
+  // (StepChoices::decode) why_not_fused() has nothing against.
+  void decode(int layer, const AttentionWeights& weights, const Memory& memory, const Hidden& before,
+              const Hidden& after, const LayerStep& step) const;
+
+  // Why such a step cannot be computed so on the device, for people. Empty: it can. It may ask the driver, so it is for
+  // when a choice is made.
+  std::string why_not_fused(const FusedDecode& decode, FunctionRef<const AttentionWeights&(int layer)> weights,
+                            const LayerDTypes& dtypes, const Strategy& strategy, Device device) const;
+
  private:
+  DecodeBlockShape decode_shape(int num_tokens) const;
+  std::size_t decode_scratch_bytes(const StepLimits& limits) const;
   void plan(const Memory& memory, const LayerStep& step) const;
   std::size_t plan_bytes(const StepLimits& limits, Device device) const;
   void* plan_of(int window, const Memory& memory, const LayerStep& step) const;

@@ -3,6 +3,7 @@
 #include <array>
 #include <span>
 
+#include "base/error.h"
 #include "kernels/linear/linear.h"
 
 namespace heddle {
@@ -58,6 +59,31 @@ Hidden run_blocks(const LayerStep& step, int count, FunctionRef<Norm(int)> norm,
   step.strategy.run({.count = count, .norm = norm, .compute = compute_part}, std::span(rows).first(num_parts),
                     execution);
   return {.residual = step.residual, .delta = count == 0 ? Tensor{} : step.delta};
+}
+
+// What is pending behind fused attention is float32, whatever blocks leave. The residual is in two tensors by turns, because
+// many blocks of a kernel read one while one of them writes the other.
+Hidden run_fused_blocks(const LayerStep& step, int count, FunctionRef<Norm(int)> norm,
+                        FunctionRef<void(int, const LayerStep&)> compute,
+                        FunctionRef<void(int, const Hidden&, const Hidden&)> fused) {
+  require(step.tensors.num_parts() == 1, "fused attention of a step in parts");
+  const Tensor other = step.arena.take(step.residual.rows, step.residual.columns, DType::float32);
+  const Tensor attended = step.arena.take(step.residual.rows, step.residual.columns, DType::float32);
+  Hidden hidden{.residual = step.residual, .delta = {}};
+  for (int block = 0; block < count; ++block) {
+    if (block % 2 == 0) {
+      step.strategy.sum_pending(hidden, step.lane);
+      const bool in_other = hidden.residual.data == other.data;
+      const Hidden after{.residual = in_other ? step.residual : other, .delta = attended};
+      fused(block, hidden, after);
+      hidden = after;
+    } else {
+      step.strategy.normalize(hidden, norm(block), step.normalized, step.lane);
+      compute(block, step);
+      hidden.delta = step.delta;
+    }
+  }
+  return hidden;
 }
 
 PagedSequences sequences_of(const StepTensors& step) {

@@ -42,6 +42,13 @@ LayerStep begin_step(Strategy& strategy, const StepTensors& tensors, const KvPag
 Hidden run_blocks(const LayerStep& step, int count, FunctionRef<Norm(int)> norm,
                   FunctionRef<void(int, const LayerStep& part)> compute);
 
+// The same for a step whose choice of attention is fused (StepChoices::decode), where every other block, from the first on,
+// is attention: fused(i, before, after) reads the residual and what is pending, and writes both anew. All tensors are the
+// step's, in one part.
+Hidden run_fused_blocks(const LayerStep& step, int count, FunctionRef<Norm(int)> norm,
+                        FunctionRef<void(int, const LayerStep& part)> compute,
+                        FunctionRef<void(int, const Hidden& before, const Hidden& after)> fused);
+
 // The step's sequences as attention reads them, with the page tables of the cache.
 PagedSequences sequences_of(const StepTensors& step);
 

@@ -30,7 +30,8 @@ std::size_t bytes_of(std::span<const Weight> matrices) {
 }
 
 AttentionShape attention_shape(const LlamaConfig& config, const Llama::Weights& weights) {
-  return {.num_heads = weights.split.num_heads(),
+  return {.hidden = static_cast<int>(config.hidden),
+          .num_heads = weights.split.num_heads(),
           .num_kv_heads = weights.split.num_kv_heads(),
           .head_dim = config.head_dim,
           .windows = config.windows,
@@ -58,6 +59,14 @@ Llama::Llama(const LlamaConfig& config, Weights weights, std::unique_ptr<Strateg
               .weight_bytes = weights_.storage.size_bytes,
               .delta_bytes_per_token = static_cast<std::size_t>(hidden_) * size_of(dtypes_.deltas)}) {}
 
+std::string Llama::why_not_fused(const FusedDecode& decode) const {
+  if (!weights_.split.equal_heads) return "ranks have different numbers of heads";
+  const auto weights = [this](int layer) -> const AttentionWeights& {
+    return weights_.layers[static_cast<std::size_t>(layer)].attention;
+  };
+  return attention_.why_not_fused(decode, weights, dtypes_, *strategy_, device());
+}
+
 Tensor Llama::run(const StepTensors& tensors, const KvPages& kv, Arena& arena, const Execution& execution) {
   const Attention::Memory memory = attention_.take_memory(tensors.limits, arena, device());
   const LayerStep step = begin_step(*strategy_, tensors, kv, arena, execution, dtypes_, hidden_);
@@ -72,7 +81,12 @@ Tensor Llama::run(const StepTensors& tensors, const KvPages& kv, Arena& arena, c
     if (is_attention(block)) return attention_.block(layer, layer_of(block).attention, memory, part);
     feed_forward(layer, layer_of(block).feed_forward, part);
   };
-  const Hidden hidden = run_blocks(step, 2 * shape_.num_layers, norm, compute);
+  const auto fused = [&](int block, const Hidden& before, const Hidden& after) {
+    attention_.decode(block / 2, layer_of(block).attention, memory, before, after, step);
+  };
+  const int blocks = 2 * shape_.num_layers;
+  const Hidden hidden = tensors.choices.decode.fused() ? run_fused_blocks(step, blocks, norm, compute, fused)
+                                                       : run_blocks(step, blocks, norm, compute);
   return head(weights_.head, hidden, shape_.vocab_size, step);
 }
 

@@ -38,6 +38,7 @@ class Llama : public Model {
 
   const ModelShape& shape() const override { return shape_; }
   Device device() const override { return weights_.storage.device; }
+  std::string why_not_fused(const FusedDecode& decode) const override;
   Tensor run(const StepTensors& step, const KvPages& kv, Arena& arena, const Execution& execution) override;
 
  private:

@@ -33,7 +33,8 @@ std::size_t mixtral_bytes_per_step(const Mixtral::Weights& weights, int top_k) {
 }
 
 AttentionShape mixtral_attention(const LlamaConfig& config, const Mixtral::Weights& weights) {
-  return {.num_heads = weights.split.num_heads(),
+  return {.hidden = static_cast<int>(config.hidden),
+          .num_heads = weights.split.num_heads(),
           .num_kv_heads = weights.split.num_kv_heads(),
           .head_dim = config.head_dim,
           .windows = config.windows,
@@ -111,6 +112,14 @@ Mixtral::Mixtral(const MixtralConfig& config, Weights weights, std::unique_ptr<S
               .weight_bytes = weights_.storage.size_bytes,
               .delta_bytes_per_token = static_cast<std::size_t>(hidden_) * size_of(dtypes_.deltas)}) {}
 
+std::string Mixtral::why_not_fused(const FusedDecode& decode) const {
+  if (!weights_.split.equal_heads) return "ranks have different numbers of heads";
+  const auto weights = [this](int layer) -> const AttentionWeights& {
+    return weights_.layers[static_cast<std::size_t>(layer)].attention;
+  };
+  return attention_.why_not_fused(decode, weights, dtypes_, *strategy_, device());
+}
+
 Tensor Mixtral::run(const StepTensors& tensors, const KvPages& kv, Arena& arena, const Execution& execution) {
   const Attention::Memory memory = attention_.take_memory(tensors.limits, arena, device());
   const LayerStep step = begin_step(*strategy_, tensors, kv, arena, execution, dtypes_, hidden_);
@@ -125,7 +134,12 @@ Tensor Mixtral::run(const StepTensors& tensors, const KvPages& kv, Arena& arena,
     if (is_attention(block)) return attention_.block(layer, layer_of(block).attention, memory, part);
     experts(layer, layer_of(block).experts, rule_, part);
   };
-  const Hidden hidden = run_blocks(step, 2 * shape_.num_layers, norm, compute);
+  const auto fused = [&](int block, const Hidden& before, const Hidden& after) {
+    attention_.decode(block / 2, layer_of(block).attention, memory, before, after, step);
+  };
+  const int blocks = 2 * shape_.num_layers;
+  const Hidden hidden = tensors.choices.decode.fused() ? run_fused_blocks(step, blocks, norm, compute, fused)
+                                                       : run_blocks(step, blocks, norm, compute);
   return head(weights_.head, hidden, shape_.vocab_size, step);
 }
 

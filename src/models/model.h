@@ -11,6 +11,7 @@
 #include "base/dtype.h"
 #include "base/tensor.h"
 #include "kernels/attention/paged_kv.h"
+#include "layers/attention.h"
 #include "layers/compute.h"
 #include "parallel/execution.h"
 #include "parallel/registry.h"
@@ -59,6 +60,12 @@ class Model {
 
   virtual const ModelShape& shape() const = 0;
   virtual Device device() const { return {}; }  // where its weights are and run() works
+
+  // Why a decode step cannot be computed with fused attention, for people; rank 0 asks before it chooses. Empty: it can.
+  virtual std::string why_not_fused(const FusedDecode& decode) const {
+    static_cast<void>(decode);
+    return "this family's attention has no fused form";
+  }
 
   // Enqueues one step, and no kernel of it takes more than the lane's SMs: reads `step`, reads and extends `kv`, takes its
   // tensors from `arena`. Returns the logits [num_logit_rows, vocab_size], float32, in the arena; they are valid once the

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "collectives/algorithm.h"
+#include "parallel/decode_choice.h"
 #include "parallel/tp_mode.h"
 #include "parallel/tuned_split.h"
 #include "step/step_choices.h"
@@ -23,11 +24,12 @@ struct FusedLine {
 using FusedTable = std::vector<FusedLine>;  // by size; the last line has no limit
 
 struct ChoiceTables {
-  FusedTable fused;  // empty: always, where ranks have the operator
-  CutOffs sums;      // of all-reduces, by bytes; empty: the default of collectives
+  FusedTable fused;    // empty: always, where ranks have the operator
+  CutOffs sums;        // of all-reduces, by bytes; empty: the default of collectives
+  DecodeTable decode;  // the attention of decode steps; empty: separate operators
 };
 
-// For a step of so many tokens, for each of which blocks leave `bytes_per_token`.
+// For a step of so many tokens, for each of which blocks leave `bytes_per_token`: how ranks add.
 StepChoices choices_for(const ChoiceTables& tables, int num_tokens, std::size_t bytes_per_token);
 
 // What a step's sums run with; nothing: the default. Throws InvalidArgument for what is no algorithm.

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "collectives/communicator.h"
@@ -28,6 +29,7 @@ class ContextRows final : public LocalStrategy {
   void begin_step(const StepChoices& choices) override { inner_->begin_step(choices); }
   void embed(const Weight& table, const std::int32_t* tokens, Tensor y, const Lane& lane) override;
   void normalize(const Hidden& hidden, const Norm& norm, Tensor normalized, const Lane& lane) override;
+  std::string why_not_summed() const override { return "with --cp ranks have rows of their own"; }
   Hidden wanted_rows(const Hidden& hidden, const WantedRows& wanted, Arena& arena, const Lane& lane) override;
   void linear(Tensor x, const Weight& weight, LinearRole role, Tensor y, const Lane& lane) override;
   void linear_swiglu(Tensor x, const Weight& weight, Tensor gate_up, Tensor y, const Lane& lane) override;

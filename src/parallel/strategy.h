@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <utility>
 
 #include "base/function_ref.h"
@@ -71,6 +72,14 @@ class Strategy {
   // residual += delta, summed over the ranks; normalized = RMSNorm(residual). Afterwards nothing is pending.
   // `normalized` [num_tokens, hidden], float32 or bfloat16; on a GPU or float16.
   virtual void normalize(const Hidden& hidden, const Norm& norm, Tensor normalized, const Lane& lane) = 0;
+
+  // The part of normalize() before its norm, for an operator that adds and normalises by itself: the sum over ranks of
+  // what is pending stays pending, on every rank. Only where why_not_summed() is empty, with sums by themselves.
+  virtual void sum_pending(const Hidden& hidden, const Lane& lane) {
+    static_cast<void>(hidden), static_cast<void>(lane);
+  }
+  // Why sum_pending() cannot be called: "ranks have rows of their own". Empty: it can.
+  virtual std::string why_not_summed() const { return {}; }
 
   // The rows of the hidden state whose logits a step wants: `hidden` itself where all are wanted, otherwise tensors of the
   // arena. Where ranks hold parts of the residual, every rank then has what it needs of these rows for normalize().

@@ -32,8 +32,12 @@ void TensorStrategy::embed(const Weight& table, const std::int32_t* tokens, Tens
   sum_over_ranks(y, lane);
 }
 
-void TensorStrategy::normalize(const Hidden& hidden, const Norm& norm, Tensor normalized, const Lane& lane) {
+void TensorStrategy::sum_pending(const Hidden& hidden, const Lane& lane) {
   if (hidden.delta.data != nullptr) sum_over_ranks(hidden.delta, lane, sum_choice(choices_));
+}
+
+void TensorStrategy::normalize(const Hidden& hidden, const Norm& norm, Tensor normalized, const Lane& lane) {
+  TensorStrategy::sum_pending(hidden, lane);
   LocalStrategy::normalize(hidden, norm, normalized, lane);
 }
 

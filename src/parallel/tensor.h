@@ -21,6 +21,7 @@ class TensorStrategy : public LocalStrategy {
   // Each rank fills in the rows of its own tokens, the others' are zero, and their sum is exact. The same for logits.
   void embed(const Weight& table, const std::int32_t* tokens, Tensor y, const Lane& lane) override;
   void normalize(const Hidden& hidden, const Norm& norm, Tensor normalized, const Lane& lane) override;
+  void sum_pending(const Hidden& hidden, const Lane& lane) override;
   // Two parts take turns where the execution has a lane for transfers (token_weave.h).
   void run(const Blocks& blocks, std::span<const PartRows> parts, const Execution& execution) override;
   void logits(Tensor x, const Weight& weight, Tensor y, const Lane& lane) override;

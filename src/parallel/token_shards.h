@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "base/thread_pool.h"
 #include "fused/all_gather_linear/all_gather_linear.h"
@@ -25,6 +26,7 @@ class TokenShardStrategy : public TensorStrategy {
 
   void normalize(const Hidden& hidden, const Norm& norm, Tensor normalized, const Lane& lane) override;
   Hidden wanted_rows(const Hidden& hidden, const WantedRows& wanted, Arena& arena, const Lane& lane) override;
+  std::string why_not_summed() const override { return "with --tp-mode sequence ranks have rows of their own"; }
   // Throws InputError, naming the mode, for models with experts; in a dry run, too.
   void linear(Tensor x, const Weight& weight, LinearRole role, Tensor y, const Lane& lane) override;
   void linear_swiglu(Tensor x, const Weight& weight, Tensor gate_up, Tensor y, const Lane& lane) override;

@@ -57,7 +57,8 @@ struct StepLimits {
   int max_sequences = 64;
   int max_samples = 64;
   int max_pages_per_sequence = 1;
-  int max_parts = 1;  // that a step is computed in: 1 or kMostParts
+  int max_parts = 1;          // that a step is computed in: 1 or kMostParts
+  bool fused_decode = false;  // whether a step may have a DecodeChoice that is fused
 };
 
 struct StepPlan {

@@ -18,6 +18,7 @@
 #include "engine/page_allocator.h"
 #include "engine/rank_group.h"
 #include "fused/all_reduce_norm/all_reduce_norm.h"
+#include "fused/decode_block.h"
 #include "models/registry.h"
 #include "weights/checkpoint.h"
 
@@ -50,6 +51,8 @@ class LlamaRunner {
     // Where a step of so many tokens is cut in two parts (StepPlan::prefix_tokens); not within it: it stays whole. Empty:
     // no step is cut.
     std::function<int(int num_tokens)> border;
+    // How attention is computed in steps of one new token a sequence, of kMostBlockTokens at most.
+    DecodeChoice decode;
   };
 
   LlamaRunner(const std::filesystem::path& folder, const Options& options)
@@ -75,14 +78,16 @@ class LlamaRunner {
                           .max_sequences = options.max_sequences,
                           .max_samples = options.max_tokens,
                           .max_pages_per_sequence = options.num_pages,
-                          .max_parts = options.border ? kMostParts : 1},
+                          .max_parts = options.border ? kMostParts : 1,
+                          .fused_decode = options.decode.fused()},
                  .page_size = options.page_size * options.context_ranks,
                  .num_pages = options.num_pages,
                  .num_sms = options.num_sms}),
         model_(*ranks.front().model),
         ranks_(forced(std::move(ranks), options.regime), limits_, options.threads),
         pages_(options.num_pages),
-        border_(options.border) {}
+        border_(options.border),
+        decode_(options.decode) {}
 
   Executor& executor() { return ranks_.first(); }
   PageAllocator& pages() { return pages_; }
@@ -123,6 +128,9 @@ class LlamaRunner {
     const auto num_tokens = static_cast<int>(plan_.tokens.size());
     const int border = border_ ? border_(num_tokens) : 0;
     plan_.prefix_tokens = border > 0 && border < num_tokens ? border : 0;
+    const bool decodes = is_decode(plan_) && num_tokens <= kMostBlockTokens && plan_.prefix_tokens == 0;
+    plan_.choices = {.fused_sums = !(decodes && decode_.fused()), .decode = decodes ? decode_ : DecodeChoice{}};
+    num_fused_ += plan_.choices.decode.fused() ? 1 : 0;
     const Tensor logits = ranks_.run(plan_);
     std::vector<std::vector<float>> rows;
     for (std::int64_t i = 0; i < logits.rows; ++i) {
@@ -131,6 +139,8 @@ class LlamaRunner {
     }
     return rows;
   }
+
+  int num_fused() const { return num_fused_; }  // steps with fused attention, so far
 
   // The tokens that the device chooses from the logits of the last step, which is computed once more.
   std::vector<std::int32_t> choose(const SamplingParams& params) {
@@ -159,6 +169,8 @@ class LlamaRunner {
   PageAllocator pages_;
   StepPlan plan_;
   std::function<int(int)> border_;
+  DecodeChoice decode_;
+  int num_fused_ = 0;
 };
 
 // The logits of all tokens of one sequence, in chunks of these lengths; the last is repeated.

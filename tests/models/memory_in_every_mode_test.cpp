@@ -80,6 +80,8 @@ class NanBetweenBlocks : public Strategy {
   void normalize(const Hidden& hidden, const Norm& norm, Tensor normalized, const Lane& lane) override {
     inner_->normalize(hidden, norm, normalized, lane);
   }
+  void sum_pending(const Hidden& hidden, const Lane& lane) override { inner_->sum_pending(hidden, lane); }
+  std::string why_not_summed() const override { return inner_->why_not_summed(); }
   Hidden wanted_rows(const Hidden& hidden, const WantedRows& wanted, Arena& arena, const Lane& lane) override {
     return inner_->wanted_rows(hidden, wanted, arena, lane);
   }

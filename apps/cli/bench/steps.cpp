@@ -31,9 +31,11 @@ int pages_for(const StepCase& shape, int page_size) {
   return ceil_div(shape.length(), page_size);
 }
 
-ExecutorLimits limits_for(const std::vector<StepCase>& cases, int page_size, const SplitOptions& split) {
-  ExecutorLimits limits{
-      .step = {.max_tokens = 1, .max_sequences = 1, .max_samples = 1}, .page_size = page_size, .split = split};
+ExecutorLimits limits_for(const std::vector<StepCase>& cases, int page_size, const SplitOptions& split,
+                          bool fused_decode) {
+  ExecutorLimits limits{.step = {.max_tokens = 1, .max_sequences = 1, .max_samples = 1, .fused_decode = fused_decode},
+                        .page_size = page_size,
+                        .split = split};
   if (split.kind != SplitKind::none) limits.step.max_parts = kMostParts;
   for (const StepCase& one : cases) {
     const int pages = pages_for(one, page_size);
@@ -95,7 +97,8 @@ StepRunner::StepRunner(RankModels ranks, const std::vector<StepCase>& cases, int
       page_size_((page_size > 0 ? page_size : default_page_size(ranks.front().model->device())) *
                  ranks.front().model->shape().shard.ranks),
       shape_(ranks.front().model->shape()),
-      ranks_(std::move(ranks), limits_for(cases, page_size_, split), threads, std::move(tables)) {
+      ranks_(std::move(ranks), limits_for(cases, page_size_, split, has_fused(tables.decode)), threads,
+             std::move(tables)) {
   shape_.weight_bytes_per_step = ranks_.weight_bytes_per_step();
 }
 
@@ -187,6 +190,21 @@ void StepRunner::split(const SplitOptions& options) {
 
 void StepRunner::fuse_sums(bool fused) {
   for (StepPlan& plan : plans_) plan.choices.fused_sums = fused;
+}
+
+void StepRunner::choose_decode(const DecodeChoice& choice) {
+  for (StepPlan& plan : plans_) {
+    plan.choices.decode = choice;
+    plan.choices.fused_sums = !choice.fused();
+  }
+}
+
+std::string StepRunner::why_not_fused(const DecodeChoice& choice) const {
+  const Executor& first = ranks_.first();
+  return first.model().why_not_fused({.choice = choice,
+                                      .num_tokens = case_.batch,
+                                      .page_size = page_size_ / shape_.shard.ranks,
+                                      .num_sms = first.lane().num_sms});
 }
 
 double StepRunner::sample() {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <vector>
 
 #include "cli/bench/bench.h"
@@ -85,6 +86,11 @@ class StepRunner {
 
   // Likewise, on ranks of TpMode::fused: sum over ranks, residual and norm in one operator, or not.
   void fuse_sums(bool fused);
+
+  // Likewise, of a runner whose tables have fused attention: how it is computed.
+  void choose_decode(const DecodeChoice& choice);
+  // Why the case's steps cannot be computed so. Empty: they can.
+  std::string why_not_fused(const DecodeChoice& choice) const;
 
   // Tokens of the first part of the case's first step; 0: it is computed as a whole.
   int prefix_tokens() const { return plans_.empty() ? 0 : plans_.front().prefix_tokens; }

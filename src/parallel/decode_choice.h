@@ -1,0 +1,72 @@
+// How rank 0 chooses the attention of decode steps: separate operators, or one (fused/decode_block.h).
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/device.h"
+#include "parallel/tuned_split.h"
+#include "step/step_choices.h"
+
+namespace heddle {
+
+// What a user asks for: `--decode`.
+enum class DecodeMode : std::uint8_t {
+  automatic,  // what `heddle tune decode` found; otherwise plain
+  plain,      // separate operators
+  fused       // one operator, wherever it takes the step
+};
+
+std::string_view name_of(DecodeMode mode);  // "auto"
+std::optional<DecodeMode> decode_mode_named(std::string_view name);
+std::vector<std::string> decode_mode_names();  // of all, automatic first
+
+// For people: "separate operators", "one operator, in clusters of 4 blocks".
+std::string text_of(const DecodeChoice& choice);
+
+// One line: steps of up to so many tokens, in which no sequence is longer than so many.
+struct DecodeLine {
+  int up_to_tokens = std::numeric_limits<int>::max();
+  int up_to_context = std::numeric_limits<int>::max();
+  DecodeChoice choice;
+
+  friend bool operator==(const DecodeLine&, const DecodeLine&) = default;
+};
+// The first line that covers a step, and whose choice the model takes, decides; without one, separate operators.
+using DecodeTable = std::vector<DecodeLine>;
+
+// Whether any line is fused.
+bool has_fused(const DecodeTable& table);
+
+// The fused forms that a device of this kind is offered, the likeliest first.
+std::vector<DecodeChoice> fused_choices(DeviceKind device);
+
+// The table of DecodeMode::fused: the first of fused_choices() that is taken.
+DecodeTable forced_decode(DeviceKind device);
+
+// One measured size of a step.
+struct DecodeSample {
+  struct Fused {
+    DecodeChoice choice;
+    double seconds = 0;
+  };
+  int tokens = 0;
+  int context = 0;
+  double plain_seconds = 0;
+  std::vector<Fused> fused;  // those that the model takes
+};
+
+// Each measured size decides for itself and for smaller ones down to the next, the largest for all above, first by tokens,
+// then by contexts. A fused form is chosen where it is the fastest, by one per cent at least, since less is noise. `samples`
+// in that order.
+DecodeTable choose_decode(const std::vector<DecodeSample>& samples);
+
+// What `heddle tune decode` has left in the machine's store for a model on so many ranks. Nothing: not tuned, or no table.
+std::optional<DecodeTable> tuned_decode(const TunedStore& store, const SplitKey& key);
+void put_tuned_decode(TunedStore& store, const SplitKey& key, const DecodeTable& table);
+
+}  // namespace heddle
