@@ -69,13 +69,20 @@ TEST(StepMemory, IsThatOfTheLargestStepInPartsAndByEveryChoice) {
        [](const StepTensors& step) { return step.num_parts() == 1 && !step.choices.fused_sums; }},
       {"in two parts, with sums by themselves",
        [](const StepTensors& step) { return step.num_parts() == 2 && !step.choices.fused_sums; }},
+      {"a token each, with fused attention", [](const StepTensors& step) { return step.choices.decode.fused(); }},
       {"in two parts of one sequence",
        [](const StepTensors& step) { return step.num_parts() == 2 && step.parts[1].shape.first_sequence == 0; }},
   };
+  const StepChoices choices_of_all_kinds[] = {{.fused_sums = true},
+                                              {.fused_sums = false},
+                                              {.fused_sums = false, .decode = {.form = DecodeChoice::Form::clusters}}};
   constexpr int kTokens = 9, kSequences = 4;
-  const ExecutorLimits limits{
-      .step = {.max_tokens = kTokens, .max_sequences = kSequences, .max_samples = kTokens, .max_parts = kMostParts},
-      .page_size = 4};
+  const ExecutorLimits limits{.step = {.max_tokens = kTokens,
+                                       .max_sequences = kSequences,
+                                       .max_samples = kTokens,
+                                       .max_parts = kMostParts,
+                                       .fused_decode = true},
+                              .page_size = 4};
   for (const auto& [name, mode] : modes) {
     SCOPED_TRACE(name);
     ModelOfOneMode model(mode);
@@ -84,13 +91,14 @@ TEST(StepMemory, IsThatOfTheLargestStepInPartsAndByEveryChoice) {
       for (int sequences = 1; sequences <= std::min(kSequences, tokens); ++sequences)
         for (int rows = 0; rows <= tokens; ++rows)
           for (int border = 0; border < tokens; ++border)
-            for (const bool fused_sums : {true, false}) {
-              StepPlan plan{.prefix_tokens = border, .choices = {.fused_sums = fused_sums}};
+            for (const StepChoices& choices : choices_of_all_kinds) {
+              StepPlan plan{.prefix_tokens = border, .choices = choices};
               plan.tokens.resize(static_cast<std::size_t>(tokens));
               plan.samples.resize(static_cast<std::size_t>(rows));
               for (int i = 0; i < sequences; ++i)
                 plan.sequences.push_back({.first_token = i == 0 ? 0 : tokens - sequences + i,
                                           .num_tokens = i == 0 ? tokens - sequences + 1 : 1});
+              if (choices.decode.fused() && (!is_decode(plan) || border > 0)) continue;
               largest = std::max(largest, run_dry(model, limits, shape_of(plan)).arena_bytes);
             }
     EXPECT_EQ(step_bytes(model, limits), largest);

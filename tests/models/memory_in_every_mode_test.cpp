@@ -33,16 +33,21 @@ ExecutorLimits mode_limits(TpMode mode) {
                    .max_sequences = 4,
                    .max_samples = 10,
                    .max_pages_per_sequence = 4,
-                   .max_parts = mode == TpMode::weave ? kMostParts : 1},
+                   .max_parts = mode == TpMode::weave ? kMostParts : 1,
+                   .fused_decode = mode != TpMode::sequence},
           .page_size = 4,
           .num_pages = 16};
 }
 
+const StepChoices kEveryChoice[] = {{.fused_sums = true},
+                                    {.fused_sums = false},
+                                    {.fused_sums = false, .decode = {.form = DecodeChoice::Form::clusters}}};
+
 // The first sequence has the most new tokens, the others one each; the first rows have logits.
-StepPlan plan_in_mode(int num_tokens, int num_sequences, int num_rows, int border, bool fused_sums) {
+StepPlan plan_in_mode(int num_tokens, int num_sequences, int num_rows, int border, const StepChoices& choices) {
   StepPlan plan;
   plan.prefix_tokens = border;
-  plan.choices.fused_sums = fused_sums;
+  plan.choices = choices;
   constexpr int kPages = 4;
   for (int i = 0; i < num_sequences; ++i) {
     const int count = i == 0 ? num_tokens - num_sequences + 1 : 1;
@@ -65,7 +70,7 @@ StepPlan plan_in_mode(int num_tokens, int num_sequences, int num_rows, int borde
 
 StepPlan plan_in_mode(const StepShape& shape) {
   return plan_in_mode(shape.num_tokens, shape.num_sequences, shape.num_logit_rows, shape.parts.front().num_tokens,
-                      shape.choices.fused_sums);
+                      shape.choices);
 }
 
 // Any strategy, but before each block computes, all scratch behind the step's own tensors becomes NaN (all ones).
@@ -133,7 +138,8 @@ class RankInMode {
     arena.rewind(0);
     if (guarded) {
       std::fill_n(memory, arena.capacity_bytes(), std::byte{0x5a});
-      std::fill_n(memory + kFence, arena_bytes, std::byte{0xff});
+      // Fused attention begins with counters, which an executor has cleared.
+      std::fill_n(memory + kFence, arena_bytes, std::byte{plan.choices.decode.fused() ? 0 : 0xff});
       arena.take_bytes(kFence);
     }
     scratch_end_ = guarded ? memory + kFence + arena_bytes : nullptr;
@@ -216,9 +222,9 @@ TEST_P(MemoryInMode, WhatADryRunFindsIsEnoughAndNoBlockReadsWhatOthersHaveLeft) 
     }
     for (const StepShape& shape : shapes_in_every_way(limits)) {
       const StepPlan plan = plan_in_mode(shape);
-      SCOPED_TRACE(fmt::format("{} tokens of {} sequences, {} rows, {} in the first part, fused sums {}",
+      SCOPED_TRACE(fmt::format("{} tokens of {} sequences, {} rows, {} in the first part, fused sums {}, attention {}",
                                shape.num_tokens, shape.num_sequences, shape.num_logit_rows, plan.prefix_tokens,
-                               shape.choices.fused_sums));
+                               shape.choices.fused_sums, shape.choices.decode.fused()));
       EXPECT_EQ(shape_of(plan).parts, shape.parts);
       std::vector<std::vector<float>> plain(members.size()), guarded(members.size());
       run_team(ranks, [&](TeamMember& member) {
@@ -247,9 +253,10 @@ TEST_P(MemoryInMode, NoStepTakesMoreThanTheLargestOfThoseThatAreMeasured) {
       for (int sequences = 1; sequences <= std::min(tokens, limits.step.max_sequences); ++sequences)
         for (const int rows : {0, 1, tokens / 2, tokens - 1, tokens})
           for (int border = 0; border < (limits.step.max_parts > 1 ? tokens : 1); ++border)
-            for (const bool fused_sums : {true, false}) {
-              const DryStep step =
-                  run_dry(model, limits, shape_of(plan_in_mode(tokens, sequences, rows, border, fused_sums)));
+            for (const StepChoices& choices : kEveryChoice) {
+              const StepPlan plan = plan_in_mode(tokens, sequences, rows, border, choices);
+              if (choices.decode.fused() && (!is_decode(plan) || border > 0 || !limits.step.fused_decode)) continue;
+              const DryStep step = run_dry(model, limits, shape_of(plan));
               largest.arena_bytes = std::max(largest.arena_bytes, step.arena_bytes);
               largest.symmetric_bytes = std::max(largest.symmetric_bytes, step.symmetric_bytes);
             }
