@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/file.h"
 #include "end_to_end/program.h"
 #include "temporary_folder.h"
 
@@ -141,6 +142,50 @@ TEST(Ranks, TunedSumsAreChosenByAuto) {
   const bool chosen = tuned.out.find(" fused\n") != std::string::npos;
   EXPECT_EQ(result.err.find("in one operator") != std::string::npos, chosen) << tuned.out << result.err;
   EXPECT_EQ(run_heddle({"tune", "sums", "--model", model, "--device", "cpu"}).status, 2) << "one rank";
+}
+
+// The forced form, on one rank and on two, and how --verbose tells of it.
+TEST(Ranks, FusedDecodeGivesTheTextsOfSeparateOperators) {
+  const Arguments command{
+      "generate", demo_model().string(), "--prompt", "137 + 254 =", "--temperature", "0", "--device", "cpu",
+      "--verbose"};
+  const ProgramResult plain = run_heddle(extended(command, {"--decode", "plain"}));
+  EXPECT_EQ(plain.status, 0) << plain.err;
+  EXPECT_THAT(plain.err, HasSubstr("decode steps: separate operators: --decode plain"));
+  for (const char* ranks : {"1", "2"}) {
+    const ProgramResult fused = run_heddle(extended(command, {"--decode", "fused", "--tp", ranks}));
+    EXPECT_EQ(fused.out, plain.out) << fused.err;
+    EXPECT_THAT(fused.err, HasSubstr("decode steps of 1 to 16 texts: one operator, in clusters of 1 block\n"));
+  }
+  const ProgramResult refused = run_heddle(extended(command, {"--decode", "fused", "--compute", "float32"}));
+  EXPECT_EQ(refused.out, plain.out) << refused.err;
+  EXPECT_THAT(refused.err,
+              HasSubstr("decode steps of 1 to 16 texts: separate operators: it rounds to the weights' dtype, "
+                        "bfloat16, and this model computes in float32\n"));
+  EXPECT_EQ(run_heddle(extended(command, {"--decode", "woven"})).status, 2);
+}
+
+TEST(Ranks, DecodeIsFusedWhereTheStoreSaysSo) {
+  const TemporaryFolder cache;
+  const EnvironmentVariable in_cache("HEDDLE_CACHE_DIR", cache.path().string());
+  const std::string model = demo_model().string();
+  const ProgramResult tuned = run_heddle(
+      {"tune", "decode", "--model", model, "--device", "cpu", "--batch", "1,3", "--context", "40,8", "--repeats", "1"});
+  EXPECT_EQ(tuned.status, 0) << tuned.err;
+  EXPECT_THAT(tuned.out, AllOf(HasSubstr("separate ms"), HasSubstr("one operator, in clusters of 1 block")));
+  const Arguments command{"generate", model,      "--prompt", "137 + 254 =", "--temperature",
+                          "0",        "--device", "cpu",      "--verbose"};
+  json store = json::parse(read_file(cache.path() / "tuned.json", 1 << 20));
+  for (json& versions : store["machines"])
+    for (json& values : versions)
+      for (auto& [name, value] : values.items())
+        if (name.starts_with("decode."))
+          value = json::array({{{"form", "clusters"}, {"cluster", 1}, {"parts", 1}, {"up_to_context", 10}}});
+  write_file(cache.path() / "tuned.json", store.dump());
+  const ProgramResult result = run_heddle(command);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("decode steps of 1 to 16 texts with up to 10 tokens: one operator"),
+                                HasSubstr("other decode steps of 1 to 16 texts: separate operators")));
+  EXPECT_EQ(result.out, run_heddle(extended(command, {"--decode", "plain"})).out);
 }
 
 TEST(Ranks, ScoresAreThoseOfOneRank) {
