@@ -70,7 +70,8 @@ TEST(FusedDecode, ModelsWithExpertsAgreeWithTransformers) {
   const auto& c = family.find("mixtral-window");
   const TemporaryFolder folder;
   family.write(c, folder.path());
-  LlamaRunner separate(folder.path(), {}), fused(folder.path(), {.threads = 2, .ranks = 2, .decode = kInOne});
+  LlamaRunner separate(folder.path(), {.dtype = DType::float32});
+  LlamaRunner fused(folder.path(), {.threads = 2, .dtype = DType::float32, .ranks = 2, .decode = kInOne});
   const std::vector<std::int32_t> tokens{5, 1, 9, 30, 2, 2, 17, 4, 11};
   EXPECT_LE(largest_gap(logits_in_chunks(fused, tokens, {3, 1}), logits_in_chunks(separate, tokens, {3, 1})), 1e-4);
   EXPECT_EQ(fused.num_fused(), 6);
@@ -275,19 +276,21 @@ double divergence(const DecodeRows& expected, const DecodeRows& got) {
   return sum / static_cast<double>(got.size());
 }
 
-// What rounding loses differs between two orders of the same sums, but not systematically.
+// What rounding loses differs between two orders of the same sums. On the CPU separate operators round no queries, and keep
+// new keys and values in float32 until they are in the cache; on a GPU both round the same numbers.
 TEST_P(FusedDecodeHeads, DivergesFromFloat32NoMoreThanSeparateOperatorsDo) {
   if (GetParam().dtype == DType::float32) GTEST_SKIP() << "nothing is rounded";
-  constexpr int kBatch = 3;
+  const bool on_cpu = GetParam().device.kind == DeviceKind::cpu;
+  const int batch = on_cpu ? 3 : 8;
   Distance unused;
   LlamaRunner exact = runner({}, DType::float32, {}), separate = runner({});
-  const DecodeRows expected = decode(exact, kBatch, unused);
-  const double plain = divergence(expected, decode(separate, kBatch, unused));
-  for (const DecodeChoice& choice : choices(kBatch)) {
+  const DecodeRows expected = decode(exact, batch, unused);
+  const double plain = divergence(expected, decode(separate, batch, unused));
+  for (const DecodeChoice& choice : choices(batch)) {
     LlamaRunner fused = runner(choice);
-    const double own = divergence(expected, decode(fused, kBatch, unused));
+    const double own = divergence(expected, decode(fused, batch, unused));
     RecordProperty(fmt::format("{} of {}", text_of(choice), GetParam().name), fmt::format("{} {}", own, plain));
-    EXPECT_LE(own, 1.25 * plain) << text_of(choice);
+    EXPECT_LE(own, (on_cpu ? 1.5 : 1.25) * plain) << text_of(choice);
   }
 }
 
