@@ -139,7 +139,7 @@ class RankInMode {
     if (guarded) {
       std::fill_n(memory, arena.capacity_bytes(), std::byte{0x5a});
       // Fused attention begins with counters, which an executor has cleared.
-      std::fill_n(memory + kFence, arena_bytes, std::byte{plan.choices.decode.fused() ? 0 : 0xff});
+      std::fill_n(memory + kFence, arena_bytes, plan.choices.decode.fused() ? std::byte{} : std::byte{0xff});
       arena.take_bytes(kFence);
     }
     scratch_end_ = guarded ? memory + kFence + arena_bytes : nullptr;
