@@ -34,6 +34,8 @@
 #                  prefill of the first MODEL with 2 (3 minutes)
 #     every-gpu    one model with a rank on each GPU of the machine: the 1000 sums, decode of llama-3-8b beside one GPU, decode of
 #                  llama-3.3-70b where it fits (4 minutes)
+#     decode-choice  decode steps with fused attention: goldens, the 1000 sums by a demo model with wide heads, on one rank and on two
+#                  that share the GPU, `heddle tune decode` of each MODEL (3 minutes)
 #     fused        fused operators on 2 and 4 ranks that share the GPU: course, tests, a soak with late ranks, benchmarks (5 minutes)
 #     load         `heddle bench load` of each MODEL: time of loading weights against what disk and bus allow (30 s; 25 s; 10 s)
 #     generate     tokens per second of `heddle generate` against steps of `heddle bench decode` (10 s per MODEL)
@@ -81,7 +83,7 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
     --seconds) seconds=$(number_of "$@") || exit; shift 2 ;;
     --help | -h) usage 0 ;;
     smoke | cases | bench | conformance | soak | failure | threads | sanitize | replays) steps+=("$1"); shift ;;
-    gpu-tests | decode | plain | prefill | startup | operators | compared | memcheck | short | broken | accuracy | tp | every-gpu | fused | load | generate | batches | pages | vllm | flashinfer)
+    gpu-tests | decode | plain | prefill | startup | operators | compared | memcheck | short | broken | accuracy | tp | every-gpu | decode-choice | fused | load | generate | batches | pages | vllm | flashinfer)
       one_gpu_steps+=("$1"); shift ;;
     mutations) one_gpu_steps+=("$1"); shift ;;
     one-gpu) one_gpu_steps+=(gpu-tests decode prefill startup operators accuracy memcheck); shift ;;
@@ -550,7 +552,7 @@ sums() {  # NAME ARGUMENTS...
   local name=$1 start=$SECONDS
   shift
   python3 "$root/tools/demo_llama/sums.py" prompts 1000 >"$home/sums.jsonl" &&
-    timeout -k 5 60 "$bin/heddle" generate "$@" --model "$root/assets/demo-llama" --prompts-file "$home/sums.jsonl" \
+    timeout -k 5 60 "$bin/heddle" generate "$@" --model "${demo:-$root/assets/demo-llama}" --prompts-file "$home/sums.jsonl" \
       --max-tokens 10 --json >"$home/sums-answers.jsonl" 2>"$logs/$name.log" &&
     python3 "$root/tools/demo_llama/sums.py" check 1000 "$home/sums-answers.jsonl" >>"$logs/$name.log"
   record "$name" $? $((SECONDS - start))
@@ -593,6 +595,18 @@ every_gpu() {
     run "every-gpu-$mode-70b" 150 "$bin/heddle" bench decode --model synth:llama-3.3-70b --device "$devices" --tp "$all" \
       --tp-mode $mode --case 1x4096 --json "$logs/every-gpu-$mode-decode-llama-3.3-70b.json"
   done
+}
+
+# Kernels of fused attention take heads of 64 and 128, so the sums are those of the same model with wider ones.
+decode_choice() {
+  local model demo=$home/wide-demo
+  source_folder || return
+  run decode-choice-goldens 120 "$bin/test_models" '--gtest_filter=Gpu/FusedDecodeHeads.*' "--gtest_output=json:$logs/decode-choice-goldens.json"
+  python3 "$root/tools/demo_llama/widen_heads.py" "$root/assets/demo-llama" "$demo" || return
+  sums decode-choice-sums --device cuda --decode fused --max-sequences 16
+  sums decode-choice-sums-alone --device cuda --decode fused --max-sequences 1
+  sums decode-choice-sums-tp-2 --device "$(shared_gpu 2)" --tp 2 --decode fused --max-sequences 16
+  for model in "${models[@]}"; do run "decode-choice-tune-$model" 100 "$bin/heddle" tune decode --model "synth:$model" --device cuda; done
 }
 
 # The shapes of figure 9 of "Eliminating Multi-GPU Performance Taxes", a rank's part of 4 divided once more, and figure 10's.
@@ -721,6 +735,7 @@ for step in "${steps[@]}"; do
     accuracy) accuracy ;;
     tp) tp ;;
     every-gpu) every_gpu ;;
+    decode-choice) decode_choice ;;
     fused) fused ;;
     load) load ;;
     generate) generate ;;

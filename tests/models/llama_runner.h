@@ -140,6 +140,8 @@ class LlamaRunner {
     return rows;
   }
 
+  // From now on; made with another that is fused, whose memory is that of all.
+  void choose_decode(const DecodeChoice& decode) { decode_ = decode; }
   int num_fused() const { return num_fused_; }  // steps with fused attention, so far
 
   // The tokens that the device chooses from the logits of the last step, which is computed once more.
