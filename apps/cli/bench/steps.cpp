@@ -92,13 +92,12 @@ nlohmann::json tokens_json(const StepCase& shape, std::int64_t vocab_size) {
 }
 
 StepRunner::StepRunner(RankModels ranks, const std::vector<StepCase>& cases, int threads, int page_size,
-                       const SplitOptions& split, ChoiceTables tables)
+                       const SplitOptions& split, const ChoiceTables& tables)
     : threads_(threads),
       page_size_((page_size > 0 ? page_size : default_page_size(ranks.front().model->device())) *
                  ranks.front().model->shape().shard.ranks),
       shape_(ranks.front().model->shape()),
-      ranks_(std::move(ranks), limits_for(cases, page_size_, split, has_fused(tables.decode)), threads,
-             std::move(tables)) {
+      ranks_(std::move(ranks), limits_for(cases, page_size_, split, has_fused(tables.decode)), threads, tables) {
   shape_.weight_bytes_per_step = ranks_.weight_bytes_per_step();
 }
 

@@ -61,7 +61,7 @@ class StepRunner {
   // Runs on the model's device and ranks, with memory for the largest of the cases. `page_size` 0: the engine's. `split`:
   // which steps are computed in two parts; `tables`: how sums are computed. Throws Failure when memory is short.
   StepRunner(RankModels ranks, const std::vector<StepCase>& cases, int threads, int page_size = 0,
-             const SplitOptions& split = {}, ChoiceTables tables = {});
+             const SplitOptions& split = {}, const ChoiceTables& tables = {});
 
   Device device() const { return ranks_.first().device(); }
   int page_size() const { return page_size_; }
