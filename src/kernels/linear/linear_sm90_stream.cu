@@ -63,21 +63,34 @@ StreamMap<Config> map_of_tokens(const Tensor& x) {
                                        .box_columns = Config::kBoxFeatures});
 }
 
+template <class Config, StreamOutput kOutput, class Tiles, class T, class Y>
+void enqueue_stream_by(const LinearParams& params, int blocks, std::size_t shared_bytes, const Lane& lane) {
+  constexpr int kParts = rows_of_output(kOutput);
+  const typename Tiles::Sizes sizes =
+      Tiles::Sizes::of(narrow<int>(params.weight.out_features / kParts, "outputs"), Config::kTileRows / kParts,
+                       steps_of_tile<Config>(static_cast<int>(params.weight.in_features)));
+  launch_sm90(
+      "linear", linear_stream<Config, kOutput, Tiles, T, Y>,
+      {.grid = dim3(static_cast<unsigned>(blocks)), .block = dim3(Config::kBlockThreads), .shared_bytes = shared_bytes},
+      lane, operands_of<T, T, Y>(params), sizes, map_of_tokens<Config>(params.x), waits_of(lane.stream, "linear"));
+}
+
 template <class Config, StreamOutput kOutput, class T, class Y>
 void enqueue_stream(const LinearParams& params, int blocks, const Lane& lane) {
   const std::int64_t rows = rows_of_block(params, kOutput, blocks), in_features = params.weight.in_features;
-  const std::int64_t tiles = ceil_div<std::int64_t>(rows, Config::kTileRows);
+  const auto shared_bytes = [&](std::int64_t steps, std::size_t least) {
+    return std::max(stream_shared_bytes<Config>(params.x.rows, in_features, steps), least);
+  };
   // Where shares and blocks end at different rows, a block may have more tiles, so the ring gets as many steps as
   // allowed.
-  const std::int64_t steps =
-      blocks == kShares ? tiles * steps_of_tile<Config>(static_cast<int>(in_features)) : std::int64_t{Config::kDepth};
-  const bool is_small = blocks == kShares && steps <= Config::kDepth && neighbours_of(params.role).after_attention;
-  launch_sm90("linear", linear_stream<Config, kOutput, T, Y>,
-              {.grid = dim3(static_cast<unsigned>(blocks)),
-               .block = dim3(Config::kBlockThreads),
-               .shared_bytes = std::max(stream_shared_bytes<Config>(params.x.rows, in_features, steps),
-                                        is_small ? kLeastSharedBytesOfSmall : kLeastSharedBytes)},
-              lane, operands_of<T, T, Y>(params), map_of_tokens<Config>(params.x), waits_of(lane.stream, "linear"));
+  if (blocks != kShares)
+    return enqueue_stream_by<Config, kOutput, StreamTiles, T, Y>(params, blocks,
+                                                                 shared_bytes(Config::kDepth, kLeastSharedBytes), lane);
+  const std::int64_t tiles = ceil_div<std::int64_t>(rows, Config::kTileRows);
+  const std::int64_t steps = tiles * steps_of_tile<Config>(static_cast<int>(in_features));
+  const bool is_small = steps <= Config::kDepth && neighbours_of(params.role).after_attention;
+  enqueue_stream_by<Config, kOutput, ShareTiles, T, Y>(
+      params, blocks, shared_bytes(steps, is_small ? kLeastSharedBytesOfSmall : kLeastSharedBytes), lane);
 }
 
 // The order of sums is the same in all configurations, so a token's bits do not depend on the batch. A tile with few of

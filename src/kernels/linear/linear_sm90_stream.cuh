@@ -61,10 +61,12 @@ __device__ inline void store_tile(const Operands& op, std::int64_t first, int ou
   }
 }
 
-// Rows of x and W are 16-byte aligned, in_features is a multiple of 8, num_tokens <= 8 * kTokenTiles. Any grid size.
-template <class Config, StreamOutput kOutput, class T, class Y>
+// Rows of x and W are 16-byte aligned, in_features is a multiple of 8, num_tokens <= 8 * kTokenTiles. Tiles: ShareTiles
+// for a grid of kShares blocks, StreamTiles for any grid.
+template <class Config, StreamOutput kOutput, class Tiles, class T, class Y>
 __global__ void __launch_bounds__(Config::kBlockThreads, 1)
     linear_stream(const __grid_constant__ LinearOperands<T, T, Y> op,
+                  const __grid_constant__ typename Tiles::Sizes sizes,
                   const __grid_constant__ StreamMap<Config> tokens_map, const __grid_constant__ KernelWaits waits) {
   constexpr int kRowPieces = Config::kRowPieces;
   constexpr int kParts = rows_of_output(kOutput), kPartPieces = kRowPieces / kParts;
@@ -86,16 +88,14 @@ __global__ void __launch_bounds__(Config::kBlockThreads, 1)
   const int row_of_lane = lane / 4, piece_of_lane = lane % 4;  // the lane's operands
   const int row_of_copy = lane / 8, piece_of_copy = lane % 8;
   const int in_features = static_cast<int>(op.in_features);
-  const int steps = steps_of_tile<Config>(in_features);
   const std::int64_t outputs = op.out_features / kParts;
-  StreamTiles tiles =
-      StreamTiles::of_block(blockIdx.x, gridDim.x, static_cast<int>(outputs), Config::kTileRows / kParts, steps);
-  const int num_tiles = tiles.count(), total_steps = steps * num_tiles;
+  Tiles tiles = Tiles::of_block(sizes, blockIdx.x, gridDim.x);
+  const int steps = tiles.steps(), num_tiles = tiles.count(), total_steps = steps * num_tiles;
 
   const std::uint64_t policy = evict_first_policy();
   const auto my_ring = static_cast<std::uint32_t>(__cvta_generic_to_shared(ring + thread));
-  StreamCursor<Config> weights{
-      .tiles = tiles, .position = tiles.share.first_step, .first_k = warp * kWarpFeatures + piece_of_copy * 8};
+  StreamCursor<Config, Tiles> weights{
+      .tiles = tiles, .position = tiles.first_step(), .first_k = warp * kWarpFeatures + piece_of_copy * 8};
   // A warp's pieces [kRowPieces * 4][8]. The halves of every second row are swapped, so that the four pieces of two
   // neighbouring rows that eight lanes read at once lie in different banks.
   const std::uint32_t my_rows = my_ring - thread * 16 +
@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(Config::kBlockThreads, 1)
     }
     weights.advance();
   };
-  StreamCursor<Config> tokens = weights;  // where x is loaded; with all of x in shared memory, where it is used
+  StreamCursor<Config, Tiles> tokens = weights;  // where x is loaded; with all of x in shared memory, where it is used
   if constexpr (!Config::kWholeTokens)
     if (warp == Config::kWarps) {
       tokens.first_k = 0;
@@ -200,7 +200,7 @@ __global__ void __launch_bounds__(Config::kBlockThreads, 1)
               c[m][n][i];
     sm90::sync_threads(kBarrierOfMultipliers, Config::kThreads);
     store_tile<Config, kOutput>(op, tiles.begin, tiles.tile_outputs(), sums);
-    if (tiles.advance()) tokens.position = tiles.share.first_step;
+    if (tiles.advance()) tokens.position = tiles.first_step();
   }
 }
 

@@ -10,7 +10,6 @@
 #include "device/mbarrier_sm90.cuh"
 #include "device/tensor_map_sm90.cuh"
 #include "device/tma_ring.h"
-#include "kernels/linear/linear_shares.h"
 #include "kernels/linear/linear_sm90_stream_shape.cuh"
 
 namespace heddle {
@@ -41,19 +40,19 @@ __device__ inline std::uint64_t evict_first_policy() {
 
 // A cursor along k that wraps around from where the block begins, tile after tile. A lane has one for its pieces of W;
 // those that load or read x have one without rows.
-template <class Config>
+template <class Config, class Tiles>
 struct StreamCursor {
-  StreamTiles tiles;
+  Tiles tiles;
   int position;  // along k, in steps
   int first_k;   // of the lane, at position 0
   int step = 0;  // of the tile
 
   __device__ int k() const { return first_k + position * Config::kStepFeatures; }
   __device__ void advance() {
-    if (++position == tiles.steps) position = 0;
-    if (++step < tiles.steps) return;
+    if (++position == tiles.steps()) position = 0;
+    if (++step < tiles.steps()) return;
     step = 0;
-    if (tiles.advance()) position = tiles.share.first_step;
+    if (tiles.advance()) position = tiles.first_step();
   }
 };
 
@@ -95,8 +94,8 @@ using StreamMap = std::conditional_t<Config::kWholeTokens, NoMap, CUtensorMap>;
 
 // Initializes the barriers and loads x of every step by TMA into the ring's slots as they become empty, with zeros
 // after its last feature. `tokens` is at the step's first feature. One warp.
-template <class Config>
-__device__ inline void bring_tokens_by_steps(const CUtensorMap& map, int num_tokens, StreamCursor<Config> tokens,
+template <class Config, class Tiles>
+__device__ inline void bring_tokens_by_steps(const CUtensorMap& map, int num_tokens, StreamCursor<Config, Tiles> tokens,
                                              std::uint32_t slots, int total_steps, StreamBarriers<Config>& ring,
                                              const KernelWaits& waits) {
   const int lane = static_cast<int>(threadIdx.x) % 32;

@@ -19,7 +19,7 @@ Dealt dealt(std::uint32_t blocks, int outputs, int most_of_tile, int steps) {
   Dealt result{.times = std::vector<int>(static_cast<std::size_t>(outputs)),
                .first_step = std::vector<int>(static_cast<std::size_t>(outputs), -1)};
   for (std::uint32_t block = 0; block < blocks; ++block) {
-    StreamTiles tiles = StreamTiles::of_block(block, blocks, outputs, most_of_tile, steps);
+    StreamTiles tiles = StreamTiles::of_block(StreamTiles::Sizes::of(outputs, most_of_tile, steps), block, blocks);
     const int count = tiles.count();
     result.tiles = std::max(result.tiles, count);
     for (int tile = 0; tile < count; ++tile) {
@@ -70,9 +70,32 @@ TEST(LinearShares, ABlockOfAsManyAsSharesHasOneShareInEvenTiles) {
   }
 }
 
+// Whatever the number of steps: 16 million features have 32768.
+TEST(LinearShares, ABlockOfAsManyAsSharesFindsItsShareWithoutDivisions) {
+  for (const int outputs : {1, 7, 131, 132, 133, 577, 2048, 4608, 14336, 16500, static_cast<int>(kMostOutputs)})
+    for (const int steps : {1, 2, 3, 4, 5, 8, 16, 28, 57, 131, 263, 264, 265, 1000, 32768})
+      for (const int most : {8, 16, 24, 48}) {
+        const auto sizes = ShareTiles::Sizes::of(outputs, most, steps);
+        for (std::uint32_t block = 0; block < kShares; ++block) {
+          StreamTiles any = StreamTiles::of_block(StreamTiles::Sizes::of(outputs, most, steps), block, kShares);
+          ShareTiles whole = ShareTiles::of_block(sizes, block, kShares);
+          SCOPED_TRACE(fmt::format("block {}, {} outputs, {} steps, tiles of {}", block, outputs, steps, most));
+          ASSERT_EQ(whole.count(), any.count());
+          ASSERT_EQ(whole.steps(), any.steps());
+          for (int tile = 0; tile < whole.count(); ++tile) {
+            ASSERT_EQ(whole.begin, any.begin);
+            ASSERT_EQ(whole.tile_outputs(), any.tile_outputs());
+            ASSERT_EQ(whole.first_step(), any.first_step());
+            any.advance();
+            ASSERT_FALSE(whole.advance());
+          }
+        }
+      }
+}
+
 TEST(LinearShares, HoldTheLargestMatrixIn32Bits) {
   const int outputs = static_cast<int>(kMostOutputs);
-  const StreamTiles last = StreamTiles::of_block(kMostBlocks - 1, kMostBlocks, outputs, 16, 8);
+  const StreamTiles last = StreamTiles::of_block(StreamTiles::Sizes::of(outputs, 16, 8), kMostBlocks - 1, kMostBlocks);
   EXPECT_EQ(last.end_of_block, outputs);
   EXPECT_EQ(last.begin, static_cast<int>(std::int64_t{outputs} * (kMostBlocks - 1) / kMostBlocks));
 }
