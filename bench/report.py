@@ -114,6 +114,8 @@ REASONS = {
 }
 
 
+BEFORE_AMX = "c8466c52"  # the commit of the Xeon's records that were taken beside llama.cpp
+
 TABLES = {"decode": ("Decode", decode_table), "prefill": ("Prefill", prefill_table),
           "load": ("Load to first token", load_table), "tokenize": ("Tokenizer, one thread", tokenize_table)}
 
@@ -145,6 +147,11 @@ def processor(record):
     return f"{family}, {threads} threads" if threads else family
 
 
+def label(record):
+    """The name of a bar, which says where a record is older than what it would show."""
+    return processor(record) + ("\n(before the GEMMs for AMX)" if record["commit"].startswith(BEFORE_AMX) else "")
+
+
 def speeds(case, record):
     rates = {"Heddle": case["tokens_per_second"]}
     if "peer_tokens_per_second" in case:
@@ -160,7 +167,7 @@ def draw(found, picture):
                                 ("decode, eight sequences", "decode", lambda case: case["batch"] == 8),
                                 ("prefill, 512 tokens", "prefill", lambda case: case["context"] == 0)):
         panels[f"llama-3.2-1b bfloat16: {title}"] = [
-            (processor(record), speeds(case, record)) for record in compared if record["bench"] == kind
+            (label(record), speeds(case, record)) for record in compared if record["bench"] == kind
             for case in record["cases"] if chosen(case)]
     plots.bars(panels, picture)
 

@@ -1,5 +1,6 @@
 #include "cli/model_options.h"
 
+#include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
@@ -25,6 +26,7 @@
 #include "machine/tuned_store.h"
 #include "models/registry.h"
 #include "weights/damage.h"
+#include "weights/shapes.h"
 #include "weights/synthetic_model.h"
 
 namespace heddle {
@@ -295,7 +297,12 @@ std::optional<std::int64_t> size_in(const std::string& text) {
 }  // namespace
 
 CLI::Option* add_model_option(CLI::App& command, std::string& model, const std::string& description) {
-  return command.add_option("-m,--model,model", model, description)->required()->type_name("MODEL");
+  std::vector<std::string> names;
+  for (const KnownShape& shape : kKnownShapes) names.push_back(fmt::format("synth:{}", shape.name));
+  return command.add_option("-m,--model,model", model, description)
+      ->required()
+      ->type_name(fmt::format("MODEL:{{{}}}", fmt::join(names, ",")))  // for the shells, as with --device
+      ->option_text("MODEL REQUIRED");
 }
 
 void add_limit_options(CLI::App& command, ModelOptions& options, Sequences sequences) {

@@ -32,6 +32,7 @@ OptionText describe(const CLI::Option& option) {
                   .positional = option.get_positional() ? option.get_name(true, false) : std::string(),
                   .value = option.get_type_size_max() == 0 ? std::string() : type.name,
                   .choices = std::move(type.choices),
+                  .files = type.name == "MODEL",
                   .description = option.get_description(),
                   .standard = option.get_default_str(),
                   .required = option.get_required()};

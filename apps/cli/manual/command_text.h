@@ -16,6 +16,7 @@ struct OptionText {
   std::string positional;          // its name by position, or empty
   std::string value;               // "FILE"; empty: a flag
   std::vector<std::string> choices;
+  bool files = false;  // names of files, beside its choices
   std::string description;
   std::string standard;  // the default, or empty
   bool required = false;

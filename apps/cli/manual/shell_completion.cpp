@@ -54,7 +54,9 @@ bool is_number(const OptionText& option) {
 
 std::string zsh_option(const OptionText& option) {
   std::string value;
-  if (!option.value.empty()) {
+  if (option.files) {
+    value = ":MODEL:_heddle_models";
+  } else if (!option.value.empty()) {
     value = option.choices.empty() ? fmt::format(":{}:{}", zsh_text(option.value), is_number(option) ? " " : "_files")
                                    : fmt::format(":{}:({})", zsh_text(option.value), fmt::join(option.choices, " "));
   }
@@ -68,6 +70,30 @@ std::string zsh_option(const OptionText& option) {
 // "-l model" or "-s m"
 std::string fish_name(std::string_view name) {
   return name.starts_with("--") ? fmt::format("-l {}", name.substr(2)) : fmt::format("-s {}", name.substr(1));
+}
+
+// The names that a model may have beside those of folders, the same for every command.
+std::string names_of_models(const CommandText& program) {
+  for (const CommandText* command : all_commands(program))
+    for (const OptionText& option : command->options)
+      if (option.files) return fmt::format("{}", fmt::join(option.choices, " "));
+  return "";
+}
+
+// What may stand by position: choices, and whether names of models and files do.
+struct Positional {
+  std::vector<std::string> choices;
+  bool models = false;
+};
+
+Positional positional_of(const CommandText& command) {
+  Positional result;
+  for (const OptionText& option : command.options) {
+    if (option.files && !option.positional.empty()) result.models = true;
+    if (option.names.empty() && !option.files)
+      result.choices.insert(result.choices.end(), option.choices.begin(), option.choices.end());
+  }
+  return result;
 }
 
 // The program with the names of pages as choices of `heddle man`: "generate", "bench-decode".
@@ -92,25 +118,37 @@ std::string bash_completion(const CommandText& given) {
   for (const CommandText* command : all_commands(program)) {
     for (const OptionText& option : command->options)
       for (const std::string& name : option.names)
-        if (!option.value.empty())
+        if (option.files)
+          values += fmt::format("    {}) models=1 value=1 ;;\n", shell_quoted(command->name + " " + name));
+        else if (!option.value.empty())
           values += fmt::format("    {}) words={} value=1 ;;\n", shell_quoted(command->name + " " + name),
                                 shell_quoted(fmt::format("{}", fmt::join(option.choices, " "))));
     std::vector<std::string> commands;
     for (const CommandText& below : command->commands) commands.push_back(last_word(below));
-    for (const OptionText& option : command->options)
-      if (option.names.empty()) commands.insert(commands.end(), option.choices.begin(), option.choices.end());
-    words += fmt::format("    {}) options={} words={} ;;\n", shell_quoted(command->name),
-                         shell_quoted(fmt::format("{}", fmt::join(option_names(*command), " "))),
-                         shell_quoted(fmt::format("{}", fmt::join(commands, " "))));
+    const Positional positional = positional_of(*command);
+    commands.insert(commands.end(), positional.choices.begin(), positional.choices.end());
+    words +=
+        fmt::format("    {}) options={} words={}{} ;;\n", shell_quoted(command->name),
+                    shell_quoted(fmt::format("{}", fmt::join(option_names(*command), " "))),
+                    shell_quoted(fmt::format("{}", fmt::join(commands, " "))), positional.models ? " models=1" : "");
   }
   return fmt::format(R"(# bash completion of heddle; made by: heddle completion bash
 _heddle() {{
-  local current=${{COMP_WORDS[COMP_CWORD]}} command=heddle words='' options='' value='' last i
-  # bash makes three words of --option=value.
-  [[ $current == '=' ]] && current=''
-  last=$((COMP_CWORD - 1))
-  [[ ${{COMP_WORDS[COMP_CWORD]}} == '=' ]] || [[ ${{COMP_WORDS[last]}} != '=' ]] || last=$((last - 1))
-  for ((i = 1; i < COMP_CWORD; ++i)); do
+  local current=${{COMP_WORDS[COMP_CWORD]}} command=heddle words='' options='' models='' value='' stem='' at=$COMP_CWORD last i
+  # bash makes three words of synth:NAME, and replaces the last of them only.
+  if [[ $current == ':' ]]; then
+    at=$((at - 1)) stem=${{COMP_WORDS[COMP_CWORD - 1]}}: current=''
+  elif [[ $at -gt 2 && ${{COMP_WORDS[at - 1]}} == ':' ]]; then
+    at=$((at - 2)) stem=${{COMP_WORDS[COMP_CWORD - 2]}}:
+  fi
+  # And three of --option=value.
+  last=$((at - 1))
+  if [[ ${{COMP_WORDS[at]}} == '=' ]]; then
+    current=''
+  elif [[ ${{COMP_WORDS[last]}} == '=' ]]; then
+    last=$((last - 1))
+  fi
+  for ((i = 1; i < at; ++i)); do
     case "$command ${{COMP_WORDS[i]}}" in
     {}) command="$command ${{COMP_WORDS[i]}}" ;;
     esac
@@ -121,13 +159,19 @@ _heddle() {{
   if [[ -z $value ]]; then
     case "$command" in
 {}    esac
-    [[ $current == -* ]] && words=$options
+    [[ $current == -* ]] && words=$options models=''
   fi
-  [[ -n $words ]] && COMPREPLY=($(compgen -W "$words" -- "$current"))
+  [[ -n $words ]] && COMPREPLY=($(compgen -W "$words" -- "$stem$current"))
+  # Folders alone (bash's default) until a letter is typed.
+  if [[ -n $models && -n $stem$current ]]; then
+    COMPREPLY=($(compgen -W '{}' -- "$stem$current"))
+    [[ -z ${{COMPREPLY[0]}} ]] || COMPREPLY+=($(compgen -f -- "$stem$current"))
+  fi
+  COMPREPLY=("${{COMPREPLY[@]#"$stem"}}")
 }}
 complete -o bashdefault -o default -F _heddle heddle
 )",
-                     names_of_commands(program), values, words);
+                     names_of_commands(program), values, words, names_of_models(program));
 }
 
 std::string zsh_completion(const CommandText& given) {
@@ -137,21 +181,23 @@ std::string zsh_completion(const CommandText& given) {
     cases += fmt::format("    ({})\n", shell_quoted(command->name));
     std::string arguments;
     for (const OptionText& option : command->options) arguments += zsh_option(option);
-    std::vector<std::string> commands, choices;
+    std::vector<std::string> commands;
     for (const CommandText& below : command->commands)
       commands.push_back(shell_quoted(fmt::format("{}:{}", last_word(below), zsh_text(brief(below.description)))));
-    for (const OptionText& option : command->options)
-      if (option.names.empty()) choices.insert(choices.end(), option.choices.begin(), option.choices.end());
+    const Positional positional = positional_of(*command);
     if (!commands.empty())
       cases += fmt::format(
           "      commands=({})\n      [[ $words[CURRENT] != -* ]] && _describe command commands && return\n",
           fmt::join(commands, " "));
-    const std::string rest =
-        choices.empty() ? "'*:file:_files'" : shell_quoted(fmt::format("*:value:({})", fmt::join(choices, " ")));
+    const std::string rest = positional.models ? "'*:model:_heddle_models'"
+                             : positional.choices.empty()
+                                 ? "'*:file:_files'"
+                                 : shell_quoted(fmt::format("*:value:({})", fmt::join(positional.choices, " ")));
     cases += fmt::format("      _arguments{} \\\n        {} ;;\n", arguments, rest);
   }
   return fmt::format(R"(#compdef heddle
 # zsh completion of heddle; made by: heddle completion zsh
+_heddle_models() {{ _files; compadd -- {} }}
 _heddle() {{
   local command=heddle i
   local -a commands
@@ -165,7 +211,7 @@ _heddle() {{
 }}
 if [[ $zsh_eval_context[-1] == loadautofunc ]]; then _heddle "$@"; else compdef _heddle heddle; fi
 )",
-                     names_of_commands(program), cases);
+                     names_of_models(program), names_of_commands(program), cases);
 }
 
 std::string fish_completion(const CommandText& given) {
@@ -180,7 +226,10 @@ std::string fish_completion(const CommandText& given) {
       for (const std::string& name : option.names) text += " " + fish_name(name);
       if (option.names.empty() && option.choices.empty()) continue;
       if (!option.choices.empty())
-        text += fmt::format(" {} -a {}", option.names.empty() ? "-f" : "-x",
+        text += fmt::format(" {} -a {}",
+                            option.files           ? "-r"
+                            : option.names.empty() ? "-f"
+                                                   : "-x",
                             shell_quoted(fmt::format("{}", fmt::join(option.choices, " "))));
       else if (!option.value.empty())
         text += " -r";
