@@ -15,9 +15,10 @@ bool is_rule(std::string_view line) {
 }
 
 bool is_about_an_end(std::string_view block) {
+  // "mpirun detected", and "prterun detected" since Open MPI 5.
   constexpr std::array<std::string_view, 5> kPhrases{
-      "terminated normally, but", "mpirun detected that one or more processes exited",
-      "mpirun noticed that process rank", "mpirun noticed that the job aborted", "MPI_ABORT was invoked on rank"};
+      "terminated normally, but", "run detected that one or more processes exited", "run noticed that process rank",
+      "run noticed that the job aborted", "MPI_ABORT was invoked on rank"};
   return std::ranges::any_of(kPhrases, [&](std::string_view phrase) { return block.find(phrase) != block.npos; });
 }
 
@@ -65,6 +66,8 @@ std::string MpirunWords::take_line(std::string line) {
 
 std::string MpirunWords::pass(std::string line) {
   constexpr std::string_view kError = "heddle: error: ";
+  // As it ends, mpirun of Open MPI 5 writes what is left of a rank's standard output into its standard error.
+  if (const std::size_t ours = line.find("heddle: "); ends_expected_ && ours != line.npos) line.erase(0, ours);
   if (is_chatter(line) || (kills_expected_ && !line.starts_with("heddle: "))) return {};
   ranks_spoke_ = ranks_spoke_ || line.starts_with("heddle: ");
   said_interrupted_ = said_interrupted_ || line.starts_with("heddle: interrupted");

@@ -31,6 +31,17 @@ TEST(MpirunWords, ShowThoseOfRanksWithoutTheBannersHoweverTheyAreCut) {
     EXPECT_EQ(seen_in(text, piece), "heddle: loading\nheddle: error: rank 1: no such folder\n");
 }
 
+TEST(MpirunWords, LeaveOutTheBannerOfOpenMpi5) {
+  EXPECT_EQ(
+      seen_in("heddle: error: rank 1: no such folder\n" + kRule +
+                  "\nprterun detected that one or more processes exited with non-zero status,\nthus causing the job "
+                  "to be terminated. The first process to do so was:\n\n   Process name: [prterun-vm-4918@1,1]\n   "
+                  "Exit code:    2\n" +
+                  kRule + "\n",
+              7),
+      "heddle: error: rank 1: no such folder\n");
+}
+
 TEST(MpirunWords, SayAnErrorOfAllRanksOnce) {
   EXPECT_EQ(seen_in("heddle: error: rank 0: no --seed\nheddle: error: rank 1: no --seed\nheddle: error: rank 1 has x\n",
                     1000),
@@ -46,6 +57,13 @@ TEST(MpirunWords, TellOfNoLostRankOnceAllAreAskedToEnd) {
   words.expect_ends();
   EXPECT_EQ(words.add("heddle: error: rank 0 (process 5) has ended\nheddle: interrupted; 2 of 3\n"),
             "heddle: interrupted; 2 of 3\n");
+  EXPECT_TRUE(words.said_interrupted());
+}
+
+TEST(MpirunWords, BeginWithTheRanksWhereTextsComeBetweenAsTheyEnd) {
+  MpirunWords words;
+  words.expect_ends();
+  EXPECT_EQ(words.add(" uponheddle: interrupted; 2 of 3\n"), "heddle: interrupted; 2 of 3\n");
   EXPECT_TRUE(words.said_interrupted());
 }
 

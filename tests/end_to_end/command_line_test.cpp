@@ -273,8 +273,8 @@ TEST(Completion, BashCompletesCommandsOptionsAndValues) {
   EXPECT_EQ(complete("heddle generate --dtype ="), "auto float32 bfloat16 float16\n");
   EXPECT_EQ(complete("heddle wafer run --sync d"), "dataflow\n");
   EXPECT_EQ(complete("heddle man wafer-t"), "wafer-tune wafer-tables\n");
-  EXPECT_EQ(complete("heddle inspect synth:qwen2.5-7"), "synth:qwen2.5-7b\n");
-  EXPECT_EQ(complete("heddle inspect synth : qwen2.5-7"), "qwen2.5-7b\n") << "bash parts a name at its colon";
+  EXPECT_EQ(complete("heddle inspect synth:qwen2.5-7b"), "synth:qwen2.5-7b\n");
+  EXPECT_EQ(complete("heddle inspect synth : qwen2.5-7b"), "qwen2.5-7b\n") << "bash parts a name at its colon";
   EXPECT_EQ(complete("heddle generate --model synth : mixtral-8x7"), "mixtral-8x7b\n");
   EXPECT_EQ(complete("heddle generate --model = synth : mixtral-8x7"), "mixtral-8x7b\n");
   EXPECT_THAT(complete("heddle generate -m synth :"), HasSubstr("llama-3-8b"));

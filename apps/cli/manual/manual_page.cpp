@@ -38,7 +38,8 @@ std::string heading(const OptionText& option) {
     text += fmt::format("{}\\fB{}\\fR", text.empty() ? "" : ", ", escaped(name));
   if (option.names.empty()) return fmt::format("\\fI{}\\fR", escaped(upper(option.positional)));
   if (option.value.empty()) return text;
-  const std::string value = option.choices.empty() ? option.value : fmt::format("{}", fmt::join(option.choices, "|"));
+  const std::string value =
+      option.choices.empty() || option.files ? option.value : fmt::format("{}", fmt::join(option.choices, "|"));
   text += fmt::format(" \\fI{}\\fR", escaped(value));
   return option.positional.empty() ? text : text + ", or by position";
 }
