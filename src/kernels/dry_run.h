@@ -24,6 +24,7 @@
 #include "kernels/moe/group_rows.h"
 #include "kernels/moe/grouped_linear.h"
 #include "kernels/moe/grouped_swiglu.h"
+#include "kernels/moe/mixture.h"
 #include "kernels/moe/route.h"
 #include "kernels/rows/embedding.h"
 #include "kernels/rows/gather_rows.h"
@@ -40,8 +41,8 @@ using OperatorCall =
     std::variant<ArgmaxParams, AttentionParams, AttentionPlanParams, CombineExpertsParams, CopyPagesParams,
                  EmbeddingParams, ExpandedAttentionParams, GatherLatentsParams, GatherRowsParams, GroupRowsParams,
                  GroupedLinearParams, GroupedSwigluParams, HeadLinearParams, KvAppendParams, LatentAppendParams,
-                 LinearParams, LinearSwigluParams, RmsNormParams, RopeAppendParams, RopeParams, RouteParams,
-                 SampleParams, SwigluParams, TakeTokensParams>;
+                 LinearParams, LinearSwigluParams, MixtureParams, RmsNormParams, RopeAppendParams, RopeParams,
+                 RouteParams, SampleParams, SwigluParams, TakeTokensParams>;
 
 class DryRun {
  public:

@@ -7,6 +7,7 @@
 #include "kernels/moe/combine_experts.h"
 #include "kernels/moe/group_rows.h"
 #include "kernels/moe/grouped_swiglu.h"
+#include "kernels/moe/mixture.h"
 
 namespace heddle {
 namespace {
@@ -24,19 +25,22 @@ T* take_array(Arena& arena, std::int64_t count) {
   return static_cast<T*>(arena.take_bytes(static_cast<std::size_t>(count) * sizeof(T)));
 }
 
-Routing route_tokens(Tensor x, const ExpertsWeights& weights, const RouteRule& rule, const LayerStep& step) {
-  const std::int64_t num_experts = weights.router.out_features, num_pairs = x.rows * rule.top_k;
+Tensor router_logits(Tensor x, const ExpertsWeights& weights, const LayerStep& step) {
+  const Tensor logits = step.arena.take(x.rows, weights.router.out_features, DType::float32);
+  step.strategy.linear(x, weights.router, LinearRole::alone, logits, step.lane);
+  return logits;
+}
+
+Routing route_tokens(Tensor logits, const float* bias, const RouteRule& rule, const LayerStep& step) {
+  const std::int64_t num_experts = logits.columns, num_pairs = logits.rows * rule.top_k;
   const Routing routing{.first_row = take_array<std::int32_t>(step.arena, num_experts + 1),
                         .token_of = take_array<std::int32_t>(step.arena, num_pairs),
                         .row_of = take_array<std::int32_t>(step.arena, num_pairs),
                         .weights = take_array<float>(step.arena, num_pairs)};
   auto* const experts = take_array<std::int32_t>(step.arena, num_pairs);
-  const Tensor logits = step.arena.take(x.rows, num_experts, DType::float32);
-  step.strategy.linear(x, weights.router, LinearRole::alone, logits, step.lane);
-  route({.logits = logits, .bias = weights.bias, .rule = rule, .experts = experts, .weights = routing.weights},
-        step.lane);
+  route({.logits = logits, .bias = bias, .rule = rule, .experts = experts, .weights = routing.weights}, step.lane);
   group_rows({.experts = experts,
-              .num_tokens = x.rows,
+              .num_tokens = logits.rows,
               .top_k = rule.top_k,
               .num_experts = static_cast<int>(num_experts),
               .first_row = routing.first_row,
@@ -77,13 +81,10 @@ Tensor routed_outputs(Tensor x, const ExpertsWeights& weights, const Routing& ro
   return outputs;
 }
 
-}  // namespace
-
-void experts(int layer, const ExpertsWeights& weights, const RouteRule& rule, const LayerStep& step) {
-  const Span span(step.lane.stream, "experts", layer);
-  LayerScratch scratch(step);
-  const Tensor x = step.normalized;
-  const Routing routing = route_tokens(x, weights, rule, step);
+// Whatever the number of tokens, device and dtypes are.
+void grouped_experts(Tensor x, Tensor logits, const ExpertsWeights& weights, const RouteRule& rule,
+                     const LayerStep& step) {
+  const Routing routing = route_tokens(logits, weights.bias, rule, step);
   if (weights.has_shared()) gated_linear(x, weights.shared, step.delta, step);
   const Tensor outputs = routed_outputs(x, weights, routing, rule.top_k, step);
   combine_experts({.x = outputs,
@@ -93,6 +94,43 @@ void experts(int layer, const ExpertsWeights& weights, const RouteRule& rule, co
                    .shared = weights.has_shared() ? step.delta : Tensor{},
                    .y = step.delta},
                   step.lane);
+}
+
+MixtureParams mixture_of(Tensor x, Tensor logits, const ExpertsWeights& weights, const RouteRule& rule,
+                         const LayerStep& step) {
+  const std::int64_t pairs = x.rows * rule.top_k;
+  MixtureParams params{.x = x,
+                       .logits = logits,
+                       .bias = weights.bias,
+                       .rule = rule,
+                       .gate_up = group_of(weights.gate_up, weights.gate_up_table),
+                       .down = group_of(weights.down, weights.down_table),
+                       .experts = take_array<std::int32_t>(step.arena, pairs),
+                       .gated = step.arena.take(pairs, weights.down.front().in_features, step.dtypes.activations),
+                       .y = step.delta};
+  if (weights.has_shared()) {
+    params.shared_gate_up = weights.shared.gate_up;
+    params.shared_down = weights.shared.down;
+    params.shared_gated = step.arena.take(x.rows, weights.shared.down.in_features, step.dtypes.activations);
+  }
+  return params;
+}
+
+}  // namespace
+
+void experts(int layer, const ExpertsWeights& weights, const RouteRule& rule, const LayerStep& step) {
+  const Span span(step.lane.stream, "experts", layer);
+  LayerScratch scratch(step);
+  const Tensor x = step.normalized, logits = router_logits(x, weights, step);
+  if (x.rows <= kMixtureTokens) {
+    const LayerScratch of_mixture(step);
+    const MixtureParams params = mixture_of(x, logits, weights, rule, step);
+    if (mixture_takes(params, step.lane.stream.device())) {
+      const Span multiplying(step.lane.stream, "linear");
+      return mixture(params, step.lane);
+    }
+  }
+  grouped_experts(x, logits, weights, rule, step);
 }
 
 std::size_t bytes_of_token(const ExpertsWeights& weights, int top_k) {

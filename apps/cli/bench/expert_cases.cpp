@@ -398,4 +398,80 @@ OperatorCase case_of(const CombineExpertsParams& call, const OperatorStep&) {
   return result;
 }
 
+// The choice is the router's: sets have other logits. Bytes are those of the experts that the first set's tokens choose when
+// each chooses at random, as in the other cases.
+OperatorCase case_of(const MixtureParams& call, const OperatorStep& step) {
+  const ExpertSample choice(call.gate_up, call.gated.rows, step.rows());
+  const double shared = static_cast<double>(call.shared_gate_up.size_bytes() + call.shared_down.size_bytes());
+  const double routed = choice.read_bytes + choice.groups * static_cast<double>(call.down.weights[0].size_bytes());
+  OperatorCase result{.name = "mixture",
+                      .shape = choice.text(call.gate_up.weights[0], call.gated.rows),
+                      .bytes = routed + shared + bytes_of(call.x) + bytes_of(call.y),
+                      .flops = 1.5 * choice.flops + shared * static_cast<double>(step.rows()),
+                      .set_bytes = static_cast<std::size_t>(routed + shared)};
+  result.prepare = [call, gate_up = shapes_of(call.gate_up), down = shapes_of(call.down)](Operands& operands,
+                                                                                          int sets) {
+    const auto first = std::make_shared<Experts>(
+        random_experts(operands, {.weights = gate_up.data(), .count = static_cast<int>(gate_up.size())}));
+    const auto second = std::make_shared<Experts>(
+        random_experts(operands, {.weights = down.data(), .count = static_cast<int>(down.size())}));
+    MixtureParams next = call;
+    next.x = operands.like(call.x);
+    next.gate_up = {.weights = first->weights.data(), .table = first->table, .count = call.gate_up.count};
+    next.down = {.weights = second->weights.data(), .table = second->table, .count = call.down.count};
+    if (call.bias != nullptr)
+      next.bias = static_cast<const float*>(
+          operands.random(static_cast<std::size_t>(call.logits.columns), DType::float32, 0.1));
+    next.experts = static_cast<std::int32_t*>(operands.zeros(4 * static_cast<std::size_t>(call.gated.rows)));
+    next.gated = operands.like(call.gated);
+    next.y = operands.like(call.y);
+    if (call.has_shared()) next.shared_gated = operands.like(call.shared_gated);
+    auto all = std::make_shared<std::vector<MixtureParams>>();
+    for (int set = 0; set < sets; ++set) {
+      next.logits = operands.like(call.logits);
+      if (call.has_shared()) {
+        const Weight &up = call.shared_gate_up, &back = call.shared_down;
+        next.shared_gate_up = operands.weight(up.out_features, up.in_features, up.dtype);
+        next.shared_down = operands.weight(back.out_features, back.in_features, back.dtype);
+      }
+      all->push_back(next);
+    }
+    PreparedOperator prepared;
+    prepared.call = [all, first, second, &operands](int set) {
+      mixture((*all)[static_cast<std::size_t>(set)], operands.stream());
+    };
+    // Against the tokens' gates as the first kernel leaves them: its own numbers are those of the test.
+    prepared.check = [all, first, second, &operands] {
+      const MixtureParams& params = all->front();
+      Stream& stream = operands.stream();
+      mixture(params, stream);
+      const int top_k = params.rule.top_k;
+      const std::int64_t pairs = params.gated.rows;
+      std::vector<float> got, wanted;
+      const Tensor chosen{params.experts, 1, pairs, pairs, DType::float32};  // whose bits are integers
+      const std::vector<float> experts = host_row(stream, chosen, 0);
+      for (const std::int64_t token : sampled(params.x.rows, 2)) {
+        const std::vector<float> y = host_row(stream, params.y, token);
+        for (const std::int64_t row : sampled(params.y.columns, kCheckedColumns)) {
+          double sum = 0;
+          if (params.has_shared())
+            sum = dot_of(host_row(stream, params.shared_gated, token).data(),
+                         host_row(stream, params.shared_down, row).data(), params.shared_gated.columns);
+          for (std::int64_t pair = token * top_k; pair < (token + 1) * top_k; ++pair) {
+            const auto expert = std::bit_cast<std::uint32_t>(experts[static_cast<std::size_t>(pair)]);
+            sum += dot_of(host_row(stream, params.gated, pair).data(),
+                          host_row(stream, second->weights.at(expert), row).data(), params.gated.columns);
+          }
+          got.push_back(y[static_cast<std::size_t>(row)]);
+          wanted.push_back(static_cast<float>(sum));
+        }
+      }
+      return relative_error(got, wanted);
+    };
+    prepared.most_error = roundings({call.y.dtype}, 2) + 1e-4;
+    return prepared;
+  };
+  return result;
+}
+
 }  // namespace heddle

@@ -86,10 +86,10 @@ std::vector<OperatorCase> operator_cases(const OperatorStep& step) {
 }
 
 const std::vector<std::string>& operator_names() {
-  static const std::vector<std::string> names{"embedding",      "rmsnorm",        "linear",         "linear_swiglu",
-                                              "rope_append",    "attention",      "swiglu",         "gather_rows",
-                                              "head_linear",    "latent_append",  "route",          "group_rows",
-                                              "grouped_linear", "grouped_swiglu", "combine_experts"};
+  static const std::vector<std::string> names{"embedding",      "rmsnorm",        "linear",          "linear_swiglu",
+                                              "rope_append",    "attention",      "swiglu",          "gather_rows",
+                                              "head_linear",    "latent_append",  "route",           "group_rows",
+                                              "grouped_linear", "grouped_swiglu", "combine_experts", "mixture"};
   return names;
 }
 

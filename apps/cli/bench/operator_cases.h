@@ -74,5 +74,6 @@ OperatorCase case_of(const GroupRowsParams& call, const OperatorStep& step);
 OperatorCase case_of(const GroupedLinearParams& call, const OperatorStep& step);
 OperatorCase case_of(const GroupedSwigluParams& call, const OperatorStep& step);
 OperatorCase case_of(const CombineExpertsParams& call, const OperatorStep& step);
+OperatorCase case_of(const MixtureParams& call, const OperatorStep& step);
 
 }  // namespace heddle

@@ -6,6 +6,7 @@
 #include "base/checked.h"
 #include "base/dtype_switch.h"
 #include "base/error.h"
+#include "kernels/linear/linear_few_rows_sm90.h"
 #include "kernels/linear/linear_sm90_large.h"
 #include "kernels/linear/linear_sm90_plain.cuh"
 #include "kernels/linear/linear_sm90_stream.h"
@@ -126,6 +127,7 @@ bool is_large(const LinearParams& params) {
 }  // namespace
 
 void linear_sm90(const LinearParams& params, const Lane& lane) {
+  if (is_for_few_rows(params, lane)) return linear_few_rows(params, lane);
   if (is_for_stream(params)) return linear_stream(params, lane);
   if (!is_large(params)) return multiply_plainly(params, lane);
   if (!adds_bias_exactly(params)) return multiply_and_add_bias(params, lane);

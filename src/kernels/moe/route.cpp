@@ -105,18 +105,21 @@ void route_row(const RouteParams& params, std::int64_t token) {
 
 }  // namespace
 
-void route(const RouteParams& params, const Lane& lane) {
-  const RouteRule& rule = params.rule;
-  const std::int64_t num_experts = params.logits.columns;
-  require_activation(params.logits, params.logits.rows, num_experts, "route", "logits");
-  require(num_experts <= kMaxExperts, "route: {} experts, at most {}", num_experts, kMaxExperts);
-  require(rule.num_groups >= 1 && num_experts % rule.num_groups == 0, "route: {} experts in {} groups", num_experts,
+void require_rule(const Tensor& logits, const RouteRule& rule, std::string_view op) {
+  const std::int64_t num_experts = logits.columns;
+  require_activation(logits, logits.rows, num_experts, op, "logits");
+  require(num_experts <= kMaxExperts, "{}: {} experts, at most {}", op, num_experts, kMaxExperts);
+  require(rule.num_groups >= 1 && num_experts % rule.num_groups == 0, "{}: {} experts in {} groups", op, num_experts,
           rule.num_groups);
-  require(rule.top_groups >= 1 && rule.top_groups <= rule.num_groups, "route: the best {} of {} groups",
+  require(rule.top_groups >= 1 && rule.top_groups <= rule.num_groups, "{}: the best {} of {} groups", op,
           rule.top_groups, rule.num_groups);
   const std::int64_t candidates = num_experts / rule.num_groups * rule.top_groups;
   require(rule.top_k >= 1 && rule.top_k <= kMaxTopExperts && rule.top_k <= candidates,
-          "route: the best {} of {} experts, at most {}", rule.top_k, candidates, kMaxTopExperts);
+          "{}: the best {} of {} experts, at most {}", op, rule.top_k, candidates, kMaxTopExperts);
+}
+
+void route(const RouteParams& params, const Lane& lane) {
+  require_rule(params.logits, params.rule, "route");
   require_array(params.experts, params.logits.rows, "route", "experts");
   require_array(params.weights, params.logits.rows, "route", "weights");
   if (params.logits.rows == 0 || recorded(params, lane)) return;

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include "base/lane.h"
 #include "base/tensor.h"
@@ -45,5 +46,8 @@ struct RouteParams {
 // Enqueues on the lane's stream. A row with NaN or +infinity gets experts 0 to top_k - 1 with weights of NaN. Throws
 // InvalidArgument unless shapes fit.
 void route(const RouteParams& params, const Lane& lane);
+
+// The checks of route() of these: throws InvalidArgument that names `op`.
+void require_rule(const Tensor& logits, const RouteRule& rule, std::string_view op);
 
 }  // namespace heddle
