@@ -109,9 +109,10 @@ __device__ inline void store_box(const CUtensorMap& map, int column, int row, st
 __device__ inline void commit_stores() {
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
-// Waits until the thread's groups have read shared memory, which may then be written again.
+// Waits until all but the last kPending of the thread's groups have read shared memory, which may then be written again.
+template <int kPending = 0>
 __device__ inline void wait_until_stores_have_read() {
-  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
 }
 // Waits until they have also written.
 __device__ inline void wait_for_stores() {

@@ -103,9 +103,9 @@ class TmaRing {
 
   // Until all slots are empty, by a producer that fills no more. Where consumers also release the slots of other blocks
   // of the cluster, and producers fill them: after it nobody touches this block's ring, and the block may end.
-  template <class Waits>
+  template <class... HowLong, class Waits>
   HEDDLE_HOST_DEVICE void wait_until_all_empty(RingProducer<kSlots> at, const Waits& waits) {
-    for (int i = 0; i < kSlots; ++i, at.advance()) wait_until_empty(at, waits);
+    for (int i = 0; i < kSlots; ++i, at.advance()) wait_until_empty<HowLong...>(at, waits);
   }
 
  private:

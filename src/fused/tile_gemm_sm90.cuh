@@ -1,24 +1,34 @@
 // The persistent GEMM of the fused operators on Hopper: C tile = X tile times W tile transposed, operands of one 16-bit
-// dtype, sums in float32 registers. A thread issues TMA loads along k into a ring of slots; one or two warpgroups
-// multiply with WGMMA. What differs between operators is a Work: where X lies and what must have arrived before it is
-// loaded, and where sums go. So a GEMM whose loads reach for another rank's tile differs from a local one in its Work
-// alone.
+// dtype, sums in float32 registers. Roles of a block:
+//   - the loading thread issues TMA loads along k into a ring of slots;
+//   - one or two warpgroups multiply with WGMMA and store. While they store a tile, the ring fills for the next one;
+//   - the escort warp says to other ranks what they wait for, so that nobody who multiplies waits for a fence.
+//
+// The blocks of a cluster have the same columns of C and different rows. Each loads a part of W's rows for all of them
+// by multicast within the cluster, so L2 is read less: 32 KiB in place of 48 KiB for a step of 128 x 256 x 64 in a
+// cluster of two.
+//
+// What differs between operators is a Work: where X lies and what must have arrived before it is loaded, and where sums
+// go. So a GEMM whose loads reach for another rank's tile differs from a local one in its Work alone.
 //
 //   struct Work {
-//     using Item = ...;                     // a tile of C; has `rows` and `columns` that exist, and `first_w_row`
-//     int count() const;                    // items of all blocks
-//     Item at(int index) const;
-//     const CUtensorMap& w_map() const;     // boxes of kColumns rows and kDepth columns
+//     using Item = ...;                     // a tile of C; has `first_w_row`
+//     int count() const;                    // items of all clusters
+//     // Of the block `rank` of a cluster. Where there are no rows for it, the item has none; it is loaded and multiplied
+//     // all the same, because W is shared. Items of a cluster have the same first_w_row and the same steps.
+//     Item at(int index, int rank) const;
+//     const CUtensorMap& w_map() const;     // boxes of kColumns / kCluster rows and kDepth columns
 //     // The loading thread: waits for what the item needs, and calls load(x_bytes, w_column, copy) for each step of k,
 //     // where copy(address, barrier) starts the TMA loads of x_bytes to the X part of a slot.
 //     template <class Load> void each_step(const Item&, const Load& load) const;
 //     int steps(const Item&) const;         // how many calls of load that makes
-//     // One thread, when all loads of the item have landed.
-//     void loaded(const Item&) const;
-//     // All threads that multiply: before and after they store.
-//     void begin_store(const Item&) const;
-//     void store(const Item&, int row, int column, float first, float second) const;  // columns `column` and the next
-//     void end_store(const Item&) const;
+//     // The escort warp, before the sums may be stored and after they are: what was loaded is no longer in use then.
+//     void before_store(const Item&) const;
+//     void after_store(const Item&) const;
+//     // The threads that multiply, each warpgroup with its part of the sums (Part below) and its staging memory; and,
+//     // behind the last item, what makes their stores complete.
+//     void store(const Item&, const Part&, float (&sums)[kSums], std::byte* staging) const;
+//     void finish_stores() const;
 //   };
 //
 // Waits that give up leave the loops as long as they are (device/patience_sm90.cuh).
@@ -29,6 +39,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "device/group.h"
 #include "device/launch_sm90.cuh"
 #include "device/mbarrier_sm90.cuh"
 #include "device/tensor_map_sm90.cuh"
@@ -42,59 +53,116 @@ namespace heddle::tile_gemm {
 inline constexpr int kGroupThreads = 128;  // of a warpgroup
 inline constexpr int kGroupRows = 64;      // of one WGMMA
 inline constexpr int kDepth = 64;          // of a step: a line of 128 bytes
-inline constexpr std::size_t kAlignment = 1024, kRingBytes = std::size_t{208} << 10;
+inline constexpr std::size_t kAlignment = 1024, kMostSharedBytes = std::size_t{227} << 10, kBarrierBytes = 512;
+inline constexpr std::size_t kStagingBytes = std::size_t{16} << 10;  // of a warpgroup, between its sums and memory
 
-// A tile of C. One warpgroup multiplies 64 x 64; two divide a larger tile by rows, or by columns where it has 64 rows.
-template <int kTileRows, int kTileColumns>
+// A tile of C, and how many blocks of a cluster share W. One warpgroup multiplies 64 x 64; two divide a larger tile by
+// rows, or by columns where it has 64 rows.
+template <int kTileRows, int kTileColumns, int kClusterBlocks = 1>
 struct Shape {
-  static constexpr int kRows = kTileRows, kColumns = kTileColumns;
+  static constexpr int kRows = kTileRows, kColumns = kTileColumns, kCluster = kClusterBlocks;
   static constexpr int kGroups = kRows * kColumns == 64 * 64 ? 1 : 2;
   static constexpr int kRowGroups = kRows / kGroupRows, kColumnGroups = kGroups / kRowGroups;
   static constexpr int kGroupColumns = kColumns / kColumnGroups;
   static constexpr int kSums = kGroupRows * kGroupColumns / kGroupThreads;  // per thread
   static constexpr int kThreads = kGroupThreads * (kGroups + 1);
   static constexpr int kMultipliers = kGroupThreads * kGroups;
+  static constexpr int kWBoxRows = kColumns / kCluster;  // that a block loads
   using X = sm90::Tile<kRows, kDepth>;
   using W = sm90::Tile<kColumns, kDepth>;
   struct Step {
     std::byte x[X::kBytes];
     std::byte w[W::kBytes];
   };
+  static constexpr std::size_t kRingBytes = kMostSharedBytes - kAlignment - kBarrierBytes - kGroups * kStagingBytes;
   static constexpr int kMostSlots = 12;
   static constexpr int kSlots = kRingBytes / sizeof(Step) < kMostSlots ? kRingBytes / sizeof(Step) : kMostSlots;
-  static_assert(kRowGroups * kColumnGroups == kGroups && X::kBytes % kAlignment == 0 && W::kBytes % kAlignment == 0);
+  static_assert(kRowGroups * kColumnGroups == kGroups && kSlots >= 3);
+  static_assert(X::kBytes % kAlignment == 0 && W::kBytes / kCluster % kAlignment == 0);
+};
+
+// The rows and columns of a tile of which a thread of a warpgroup has sums: rows row() and row() + 8; of each the columns
+// column(i) and the next, for every eight columns i. They are sums[4 * i], sums[4 * i + 1], and [4 * i + 2], [4 * i + 3].
+struct Part {
+  int group;                    // of the block's warpgroups that multiply
+  int first_row, first_column;  // of the warpgroup
+
+  static __device__ int thread() { return static_cast<int>(threadIdx.x) % kGroupThreads; }
+  static __device__ int lane() { return static_cast<int>(threadIdx.x) % 32; }
+  static __device__ int warp() { return thread() / 32; }
+  __device__ int row() const { return first_row + warp() * 16 + lane() / 4; }
+  __device__ int column(int i) const { return first_column + i * 8 + lane() % 4 * 2; }
+
+  // The threads of the warpgroup meet.
+  __device__ void sync() const {
+    constexpr int kFirstBarrier = 2;
+    sm90::sync_threads(kFirstBarrier + group, kGroupThreads);
+  }
 };
 
 template <class Shape>
 struct Shared {
   typename Shape::Step slots[Shape::kSlots];
+  std::byte staging[Shape::kGroups][kStagingBytes];
   TmaRing<sm90::Mbarrier, Shape::kSlots> ring;
+  sm90::Mbarrier may_store, stored;  // of the escort, of the warps that multiply; a phase for each item
 };
 template <class Shape>
 constexpr std::size_t shared_bytes() {
+  static_assert(sizeof(Shared<Shape>) + kAlignment <= kMostSharedBytes);
   return sizeof(Shared<Shape>) + kAlignment;
 }
 
-template <class Work, class F>
-__device__ void each_item(const Work& work, F f) {
-  for (int index = static_cast<int>(blockIdx.x); index < work.count(); index += static_cast<int>(gridDim.x))
-    f(work.at(index));
+template <class Shape>
+__device__ int rank_of_block() {
+  return static_cast<int>(blockIdx.x) % Shape::kCluster;
 }
 
-// One thread. Other warps of the block may wait for other ranks, hence the long patience of both roles.
+// All roles of a block go through the items, and the steps of each, in this order.
+template <class Shape, class Work, class F>
+__device__ void each_item(const Work& work, F f) {
+  const int clusters = static_cast<int>(gridDim.x) / Shape::kCluster;
+  for (int index = static_cast<int>(blockIdx.x) / Shape::kCluster; index < work.count(); index += clusters)
+    f(work.at(index, rank_of_block<Shape>()));
+}
+
+// One thread. Other warps of the cluster may wait for other ranks, hence the long patience of all roles.
 template <class Shape, class Work>
 __device__ void load_steps(const Work& work, Shared<Shape>& shared, const KernelWaits& waits) {
+  constexpr std::uint16_t kAll = (1U << Shape::kCluster) - 1;
+  const int first_row = rank_of_block<Shape>() * Shape::kWBoxRows;  // of W's tile
   RingProducer<Shape::kSlots> at;
-  each_item(work, [&](const typename Work::Item& item) {
+  each_item<Shape>(work, [&](const typename Work::Item& item) {
     work.each_step(item, [&](std::uint32_t x_bytes, int w_column, auto copy) {
       auto& step = shared.slots[at.slot()];
       const std::uint32_t full = shared.ring.full(at).address();
       shared.ring.template wait_until_empty<sm90::LongPatience>(at, waits);
       shared.ring.full(at).arrive_expecting(x_bytes + static_cast<std::uint32_t>(sizeof step.w));
       copy(sm90::shared_address(step.x), full);
-      sm90::copy_box(sm90::shared_address(step.w), work.w_map(), w_column, item.first_w_row, full);
+      const std::uint32_t w =
+          sm90::shared_address(step.w) + static_cast<std::uint32_t>(first_row * Shape::W::kRowBytes);
+      if constexpr (Shape::kCluster == 1)
+        sm90::copy_box(w, work.w_map(), w_column, item.first_w_row, full);
+      else
+        sm90::copy_box_to_blocks(w, work.w_map(), w_column, item.first_w_row + first_row, full, kAll);
       at.advance();
     });
+  });
+  // A block ends when no other one writes its slots or arrives at its barriers any more.
+  if constexpr (Shape::kCluster > 1) shared.ring.template wait_until_all_empty<sm90::LongPatience>(at, waits);
+}
+
+// A warp.
+template <class Shape, class Work>
+__device__ void escort(const Work& work, Shared<Shape>& shared, const KernelWaits& waits) {
+  int parity = 0;
+  each_item<Shape>(work, [&](const typename Work::Item& item) {
+    work.before_store(item);
+    __syncwarp();
+    if (Part::lane() == 0) shared.may_store.arrive();
+    shared.stored.template wait<sm90::LongPatience>(waits, parity);
+    work.after_store(item);
+    parity ^= 1;
   });
 }
 
@@ -106,37 +174,39 @@ class Multiplier {
       : work_(work),
         shared_(shared),
         waits_(waits),
-        first_row_(group % Shape::kRowGroups * kGroupRows),
-        first_column_(group / Shape::kRowGroups * Shape::kGroupColumns) {}
+        part_{.group = group,
+              .first_row = group % Shape::kRowGroups * kGroupRows,
+              .first_column = group / Shape::kRowGroups * Shape::kGroupColumns} {}
 
   __device__ void run() {
-    each_item(work_, [&](const typename Work::Item& item) {
+    int parity = 0;
+    each_item<Shape>(work_, [&](const typename Work::Item& item) {
       multiply(work_.steps(item));
-      if (threadIdx.x == kGroupThreads) work_.loaded(item);
-      work_.begin_store(item);
-      store(item);
-      work_.end_store(item);
+      shared_.may_store.template wait<sm90::LongPatience>(waits_, parity);
+      work_.store(item, part_, sums_, shared_.staging[part_.group]);
+      __syncwarp();
+      if (Part::lane() == 0) shared_.stored.arrive();
+      parity ^= 1;
     });
+    work_.finish_stores();
   }
 
  private:
   using X = typename Shape::X;
   using W = typename Shape::W;
 
-  static __device__ int lane() { return static_cast<int>(threadIdx.x) % 32; }
-  static __device__ int warp() { return static_cast<int>(threadIdx.x) % kGroupThreads / 32; }  // of the warpgroup
-
   // A slot is released when its WGMMAs have ended; they end while those of the next slot are in flight.
   __device__ void multiply(int steps) {
-    int last_slot = 0;
+    std::uint32_t last_empty = 0;
     for (int k = 0; k < steps; ++k, at_.advance()) {
       shared_.ring.template wait_until_full<sm90::LongPatience>(at_, waits_);
       auto& step = shared_.slots[at_.slot()];
       const std::uint64_t x = sm90::matrix_descriptor<X::kRowBytes>(
-                              sm90::shared_address(step.x) + static_cast<std::uint32_t>(first_row_ * X::kRowBytes),
+                              sm90::shared_address(step.x) + static_cast<std::uint32_t>(part_.first_row * X::kRowBytes),
                               8 * X::kRowBytes, 0),
                           w = sm90::matrix_descriptor<W::kRowBytes>(
-                              sm90::shared_address(step.w) + static_cast<std::uint32_t>(first_column_ * W::kRowBytes),
+                              sm90::shared_address(step.w) +
+                                  static_cast<std::uint32_t>(part_.first_column * W::kRowBytes),
                               8 * W::kRowBytes, 0);
       constexpr int kFeatures = 16;  // per instruction, two bytes each
       sm90::pin(sums_);
@@ -147,66 +217,62 @@ class Multiplier {
       sm90::wgmma_commit();
       if (k > 0) {
         sm90::wgmma_wait<1>();
-        release(last_slot);
+        release(last_empty);
       }
-      last_slot = at_.slot();
+      last_empty = shared_.ring.empty(at_).address();
     }
     sm90::wgmma_wait<0>();
     sm90::pin(sums_);
-    if (steps > 0) release(last_slot);
+    if (steps > 0) release(last_empty);
   }
 
-  __device__ void release(int slot) const {
+  // To all blocks that copy into the slot. Each warp arrives for itself.
+  __device__ void release(std::uint32_t empty) const {
     __syncwarp();
-    if (lane() == 0) shared_.ring.empty(slot).arrive();
-  }
-
-  // A thread has rows lane / 4 and lane / 4 + 8 of its warp's sixteen; of each row columns 2 * (lane % 4) + {0, 1} of
-  // every eight.
-  __device__ void store(const typename Work::Item& item) const {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int row = first_row_ + warp() * 16 + half * 8 + lane() / 4;
-      if (row >= item.rows) continue;
-#pragma unroll
-      for (int i = 0; i < Shape::kGroupColumns / 8; ++i) {
-        const int column = first_column_ + i * 8 + lane() % 4 * 2;
-        if (column < item.columns) work_.store(item, row, column, sums_[4 * i + 2 * half], sums_[4 * i + 2 * half + 1]);
-      }
-    }
+    if (Part::lane() < Shape::kCluster) sm90::arrive_in_block(sm90::address_in_block(empty, Part::lane()));
   }
 
   const Work& work_;
   Shared<Shape>& shared_;
   const KernelWaits& waits_;
-  const int first_row_, first_column_;
+  const Part part_;
   RingConsumer<Shape::kSlots> at_;
   float sums_[Shape::kSums];
 };
 
-// The whole block, of Shape::kThreads threads and shared_bytes<Shape>() of dynamic shared memory. When it returns, the
-// threads that multiply have stored all their tiles; those of warpgroup 0 return at once after the last load.
-// Returns whether this thread is one that multiplies.
+// The whole block, of Shape::kThreads threads and shared_bytes<Shape>() of dynamic shared memory, in a cluster of
+// Shape::kCluster blocks. When it returns, the threads that multiply have stored all their tiles; those of warpgroup 0
+// return after the last load, or the last item's after_store(). Returns whether this thread is one that multiplies.
 template <class T, class Shape, class Work>
 __device__ bool run(const Work& work, const KernelWaits& waits) {
   extern __shared__ std::byte memory[];
   const std::uint32_t misaligned = sm90::shared_address(memory) % kAlignment;  // the swizzle follows address bits
   auto& shared = *reinterpret_cast<Shared<Shape>*>(memory + (misaligned == 0 ? 0 : kAlignment - misaligned));
   if (threadIdx.x == 0) {
-    shared.ring.init({.producers = 1, .consumers = Shape::kMultipliers / 32});
+    constexpr int kWarps = Shape::kMultipliers / 32;
+    shared.ring.init({.producers = 1, .consumers = kWarps * Shape::kCluster});
+    shared.may_store.init(1);
+    shared.stored.init(kWarps);
     sm90::publish_barriers();
     sm90::prefetch_map(work.w_map());
   }
-  __syncthreads();
-  const int group = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / kGroupThreads, 0);
-  constexpr bool kManySums = Shape::kSums >= 128;  // more registers than an even division gives
-  if (group == 0) {
+  if constexpr (Shape::kCluster > 1)
+    sm90::meet_cluster();
+  else
+    __syncthreads();
+  const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0);  // warp-uniform, and the compiler knows it
+  constexpr int kGroupWarps = kGroupThreads / 32;
+  constexpr bool kManySums = Shape::kSums >= 96;  // more registers than an even division gives
+  if (warp < kGroupWarps) {
     if constexpr (kManySums) sm90::give_up_registers<40>();
-    if (threadIdx.x == 0) load_steps<Shape>(work, shared, waits);
+    if (threadIdx.x == 0)
+      load_steps<Shape>(work, shared, waits);
+    else if (warp == 1)
+      escort<Shape>(work, shared, waits);
     return false;
   }
   if constexpr (kManySums) sm90::take_registers<232>();
-  Multiplier<T, Shape, Work>(work, shared, group - 1, waits).run();
+  Multiplier<T, Shape, Work>(work, shared, warp / kGroupWarps - 1, waits).run();
   return true;
 }
 

@@ -164,13 +164,13 @@ void AllGatherLinear::check(const AllGatherLinearParams& params, const Lane& lan
           lane.num_sms);
 }
 
-GatherCall AllGatherLinear::call_of(const AllGatherLinearParams& params) const {
-  return {tiles_of(params, limits_), tiles_.slots(), tiles_.peers(), params};
+GatherCall AllGatherLinear::call_of(const AllGatherLinearParams& params, const Lane& lane) const {
+  return {tiles_of(params, limits_), tiles_.slots(), tiles_.peers(), params, on_gpu() && lane.num_other_sms() == 0};
 }
 
-void AllGatherLinear::enqueue_transfers(const AllGatherLinearParams& params, int transfer_sms,
-                                        Stream& transfers) const {
-  const ShardTiles tiles = tiles_of(params, limits_);
+void AllGatherLinear::enqueue_transfers(const GatherCall& call, int transfer_sms, Stream& transfers) const {
+  const AllGatherLinearParams& params = call.params;
+  const ShardTiles& tiles = call.tiles;
   const OwnShard shard{static_cast<const std::byte*>(params.x.data),
                        static_cast<std::size_t>(params.x.row_stride) * size_of(params.x.dtype)};
   const Peers& peers = tiles_.peers();
@@ -185,7 +185,7 @@ void AllGatherLinear::enqueue_transfers(const AllGatherLinearParams& params, int
     return;
   }
   if (on_gpu()) {
-    if constexpr (kHaveCuda) enqueue_shard_sm90(call_of(params), transfer_sms, transfers);
+    if constexpr (kHaveCuda) enqueue_shard_sm90(call, transfer_sms, transfers);
     return;
   }
   const auto produce = [&]<class Producer>(const Producer& producer) {
@@ -202,20 +202,22 @@ void AllGatherLinear::enqueue_transfers(const AllGatherLinearParams& params, int
 void AllGatherLinear::operator()(const AllGatherLinearParams& params, const Lane& lane, Stream& transfers) {
   check(params, lane, transfers);
   if (params.y.rows == 0 || lane.dry_run != nullptr) return;
+  const GatherCall call = call_of(params, lane);
   // The producer's blocks and the GEMM's are resident side by side; copy engines need no SM, but for their waits.
   const int transfer_sms = std::clamp(params.transfer_sms, 1, std::max(1, lane.num_sms / 2));
-  ready_.record(lane.stream);
-  transfers.wait(ready_);
-  {
+  const bool sends = tiles_.peers().size > 1;
+  if (sends) {
+    ready_.record(lane.stream);
+    transfers.wait(ready_);
     const Span span(transfers, "transfer");
-    enqueue_transfers(params, transfer_sms, transfers);
+    enqueue_transfers(call, transfer_sms, transfers);
   }
-  sent_.record(transfers);
+  if (sends) sent_.record(transfers);
   if (on_gpu()) {
     const Span span(lane.stream, "linear");
     Lane rest = lane;
-    rest.num_sms -= params.variant == GatherVariant::copy ? 1 : transfer_sms;
-    if constexpr (kHaveCuda) gathered_linear_sm90(call_of(params), rest);
+    if (sends) rest.num_sms -= params.variant == GatherVariant::copy ? 1 : transfer_sms;
+    if constexpr (kHaveCuda) gathered_linear_sm90(call, rest);
   } else {
     const Span span(lane.stream, "linear");
     lane.stream.enqueue([this, call = std::make_shared<const AllGatherLinearParams>(params)](ThreadPool& pool) {
@@ -226,7 +228,7 @@ void AllGatherLinear::operator()(const AllGatherLinearParams& params, const Lane
         gemm.over_columns(pool);
     });
   }
-  lane.stream.wait(sent_);
+  if (sends) lane.stream.wait(sent_);
 }
 
 }  // namespace heddle

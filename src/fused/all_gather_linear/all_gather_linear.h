@@ -79,8 +79,8 @@ class AllGatherLinear {
 
  private:
   void check(const AllGatherLinearParams& params, const Lane& lane, const Stream& transfers) const;
-  void enqueue_transfers(const AllGatherLinearParams& params, int transfer_sms, Stream& transfers) const;
-  GatherCall call_of(const AllGatherLinearParams& params) const;
+  void enqueue_transfers(const GatherCall& call, int transfer_sms, Stream& transfers) const;
+  GatherCall call_of(const AllGatherLinearParams& params, const Lane& lane) const;
   bool on_gpu() const { return tiles_.fabric().device().kind == DeviceKind::cuda; }
 
   AllGatherLinearLimits limits_;

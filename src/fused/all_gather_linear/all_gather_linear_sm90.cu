@@ -1,5 +1,5 @@
 // All-gather + GEMM on Hopper: the persistent GEMM of tile_gemm_sm90.cuh, whose loading thread waits for the slots that
-// a tile of C needs, and a plain kernel for dtypes and alignments that TMA does not take. Blocks of the GEMM wait for
+// a tile of C needs, and a plain kernel for dtypes and alignments that TMA does not take. Clusters of the GEMM wait for
 // producers of other ranks, never for each other, so the GEMM's blocks and the producers' must all be resident: both
 // are sized by the caller's lane.
 #include "fused/all_gather_linear/all_gather_linear_sm90.h"
@@ -14,8 +14,9 @@
 #include "device/channel_calls.h"
 #include "device/enqueue_body.h"
 #include "fused/all_gather_linear/produce.cuh"
-#include "fused/kernel_output_sm90.cuh"
+#include "fused/grouped_tiles.h"
 #include "fused/tile_gemm_sm90.cuh"
+#include "fused/tile_output_sm90.cuh"
 
 namespace heddle {
 namespace {
@@ -42,16 +43,17 @@ HEDDLE_HOST_DEVICE const std::byte* tiles_of_rank(const TileSlots& slots, const 
   return variant == GatherVariant::pull ? peers.at(owner, slots.offered(0)) : slots.arriving(owner, 0);
 }
 
-// A tile of C: rows of one shard, or, over columns, of all of A.
+// A tile of C: rows of one shard, or, over columns, of all of A; or, with no rows, the part of a block for which no rows
+// are left.
 struct GatherItem {
   int owner;               // of its rows; over columns none
   std::int64_t first_row;  // in the shard
   std::int64_t first_y_row;
-  int rows, columns;  // that exist
+  int rows;  // that exist
   int first_w_row;
 };
 
-template <class TileShape>
+template <class T, class TileShape>
 struct GatherWork {
   using Item = GatherItem;
 
@@ -60,28 +62,33 @@ struct GatherWork {
   ShardTiles tiles;
   Channel channel;
   Peers peers;
-  KernelOutput y;
-  int box_rows;  // of X, per TMA load
+  TileOutput<T> y;
+  int box_rows;  // of another rank's X, per TMA load
   int row_tiles, column_tiles;
 
-  static constexpr int kRows = TileShape::kRows, kColumns = TileShape::kColumns;
+  static constexpr int kRows = TileShape::kRows, kColumns = TileShape::kColumns, kCluster = TileShape::kCluster;
 
-  static HEDDLE_HOST_DEVICE int row_tiles_of(std::int64_t rows) { return static_cast<int>((rows + kRows - 1) / kRows); }
-
-  __device__ int count() const { return row_tiles * column_tiles; }
+  // Row tiles of a cluster's blocks are side by side.
+  HEDDLE_HOST_DEVICE GroupedTiles order() const {
+    return {.rows = (row_tiles + kCluster - 1) / kCluster,
+            .columns = column_tiles,
+            .together = kTokensTogether / (kRows * kCluster)};
+  }
+  HEDDLE_HOST_DEVICE int count() const { return order().count(); }
   __device__ const CUtensorMap& w_map() const { return w; }
 
-  // Row tiles in the order of the owners from this rank on; some of them are taken together, column by column.
-  __device__ Item at(int index) const {
-    constexpr int kTogether = kTokensTogether / kRows;
-    const int of_group = kTogether * column_tiles, first = index / of_group * kTogether;
-    const int together = min(kTogether, row_tiles - first), inside = index % of_group;
-    int row_tile = first + inside % together;
-    const int column = inside / together * kColumns;
+  // Row tiles in the order of the owners from this rank on.
+  __device__ Item at(int index, int rank) const {
+    const GroupedTiles::Place place = order().at(index);
+    return at_tile(place.row * kCluster + rank, place.column * kColumns);
+  }
+  __device__ Item at_tile(int row_tile, int column) const {
+    if (row_tile >= row_tiles)
+      return {.owner = peers.rank, .first_row = 0, .first_y_row = 0, .rows = 0, .first_w_row = column};
     int owner = peers.rank;
     if (tiles.of_rows)
-      for (int of_owner = 0;; owner = owner + 1 == peers.size ? 0 : owner + 1) {
-        of_owner = row_tiles_of(tiles.shards.count(owner));
+      for (;; owner = owner + 1 == peers.size ? 0 : owner + 1) {
+        const auto of_owner = static_cast<int>((tiles.shards.count(owner) + kRows - 1) / kRows);
         if (row_tile < of_owner) break;
         row_tile -= of_owner;
       }
@@ -91,7 +98,6 @@ struct GatherWork {
             .first_row = first_row,
             .first_y_row = first_row + (tiles.of_rows ? tiles.shards.begin(owner) : 0),
             .rows = static_cast<int>(left < kRows ? left : kRows),
-            .columns = static_cast<int>(min(std::int64_t{kColumns}, y.columns - column)),
             .first_w_row = column};
   }
 
@@ -128,45 +134,55 @@ struct GatherWork {
   __device__ void each_step(const Item& item, const Load& load) const {
     each_part(item, [&](int owner) {
       const bool own = owner == peers.rank;
-      if (!own) {
+      if (!own && item.rows > 0) {
         for (int slot = first_slot(item); slot <= last_slot(item); ++slot)
           static_cast<void>(await_full(DeviceThread{}, peers, owner, channel, slot, "gather: tile"));
         sm90::fence_async_proxy_of_all_memory();
       }
-      const int boxes = (item.rows + box_rows - 1) / box_rows;
-      const auto bytes = static_cast<std::uint32_t>(boxes * box_rows * TileShape::X::kRowBytes);
+      const int rows_of_box = own ? kRows : box_rows, boxes = (item.rows + rows_of_box - 1) / rows_of_box;
+      const auto bytes = static_cast<std::uint32_t>(boxes * rows_of_box * TileShape::X::kRowBytes);
       const auto w_begin = static_cast<int>(tiles.of_rows ? 0 : tiles.shards.begin(owner));
       const int end = static_cast<int>(tiles.columns(owner));
       for (int k = 0; k < end; k += tile_gemm::kDepth)
         load(bytes, w_begin + k, [&](std::uint32_t to, std::uint32_t full) {
           for (int box = 0; box < boxes; ++box) {
-            const std::int64_t row = item.first_row + box * box_rows, slot = own ? 0 : row / tiles.tile_rows;
-            sm90::copy_layer_box(to + static_cast<std::uint32_t>(box * box_rows * TileShape::X::kRowBytes), x[owner], k,
-                                 static_cast<int>(row - slot * tiles.tile_rows), static_cast<int>(slot), full);
+            const std::int64_t row = item.first_row + box * rows_of_box, slot = own ? 0 : row / tiles.tile_rows;
+            sm90::copy_layer_box(to + static_cast<std::uint32_t>(box * rows_of_box * TileShape::X::kRowBytes), x[owner],
+                                 k, static_cast<int>(row - slot * tiles.tile_rows), static_cast<int>(slot), full);
           }
         });
     });
   }
 
-  __device__ void loaded(const Item& item) const {
+  __device__ void before_store(const Item&) const {}
+  __device__ void after_store(const Item& item) const {
+    if (item.rows == 0) return;
     each_part(item, [&](int owner) {
       if (owner == peers.rank) return;
       for (int slot = first_slot(item); slot <= last_slot(item); ++slot)
-        give_back(DeviceThread{}, peers, owner, channel, slot, readers(owner, slot));
+        give_back(DeviceWarp{}, peers, owner, channel, slot, readers(owner, slot));
     });
   }
 
-  __device__ void begin_store(const Item&) const {}
-  __device__ void store(const Item& item, int row, int column, float first, float second) const {
-    y.store_pair(item.first_y_row + row, item.first_w_row + column, first, second);
+  template <int kSums>
+  __device__ void store(const Item& item, const tile_gemm::Part& part, const float (&sums)[kSums],
+                        std::byte* staging) const {
+    y.store(item.first_y_row, item.first_w_row, item.rows, part, sums, staging);
   }
-  __device__ void end_store(const Item&) const {}
+  __device__ void finish_stores() const { y.finish(); }
 };
 
 template <class T, class TileShape>
 __global__ void __launch_bounds__(TileShape::kThreads, 1)
-    gather_tiles(const __grid_constant__ GatherWork<TileShape> work, const __grid_constant__ KernelWaits waits) {
+    gather_tiles(const __grid_constant__ GatherWork<T, TileShape> work, const __grid_constant__ KernelWaits waits) {
   tile_gemm::run<T, TileShape>(work, waits);
+}
+
+std::int64_t row_tiles_of(const ShardTiles& tiles, int rows) {
+  if (!tiles.of_rows) return ceil_div<std::int64_t>(tiles.other, rows);
+  std::int64_t sum = 0;
+  for (int rank = 0; rank < tiles.shards.ranks; ++rank) sum += ceil_div<std::int64_t>(tiles.shards.count(rank), rows);
+  return sum;
 }
 
 // Whether boxes of X fit: slots of whole tiles of C or the other way round, in whole groups of eight rows.
@@ -190,11 +206,11 @@ template <class T, class TileShape>
 void enqueue_tiles(const GatherCall& call, const Lane& lane) {
   const AllGatherLinearParams& p = call.params;
   const ShardTiles& tiles = call.tiles;
-  GatherWork<TileShape> work{
+  GatherWork<T, TileShape> work{
       .tiles = tiles,
       .channel = call.slots.channel,
       .peers = call.peers,
-      .y = output_of(p.y, p.weight.bias),
+      .y = tile_output_of<T>(kGather, p.y, p.weight.bias),
       .box_rows = static_cast<int>(std::min<std::int64_t>(TileShape::kRows, tiles.tile_rows)),
       .column_tiles = static_cast<int>(ceil_div<std::int64_t>(p.y.columns, TileShape::kColumns))};
   const auto boxes = [&](const void* data, std::int64_t rows, std::int64_t columns, std::int64_t stride, int box_rows) {
@@ -212,41 +228,67 @@ void enqueue_tiles(const GatherCall& call, const Lane& lane) {
     const std::int64_t columns = tiles.columns(rank);
     // A slot has no room for tile_rows where no shard has as many.
     const auto room = static_cast<std::int64_t>(call.slots.tile_bytes / tiles.row_bytes(rank));
-    work.x[rank] = rank == call.peers.rank
-                       ? sm90::layered_map(kGather, boxes(p.x.data, p.x.rows, columns, p.x.row_stride, work.box_rows),
-                                           1, static_cast<std::uint64_t>(p.x.row_stride) * 2)
-                       : sm90::layered_map(kGather,
-                                           boxes(tiles_of_rank(call.slots, call.peers, p.variant, rank),
-                                                 std::min(tiles.tile_rows, room), columns, columns, work.box_rows),
-                                           static_cast<std::uint64_t>(tiles.tiles(rank)), call.slots.tile_bytes);
-    if (tiles.of_rows) work.row_tiles += work.row_tiles_of(tiles.shards.count(rank));
+    work.x[rank] =
+        rank == call.peers.rank
+            ? sm90::layered_map(kGather, boxes(p.x.data, p.x.rows, columns, p.x.row_stride, TileShape::kRows), 1,
+                                static_cast<std::uint64_t>(p.x.row_stride) * 2)
+            : sm90::layered_map(kGather,
+                                boxes(tiles_of_rank(call.slots, call.peers, p.variant, rank),
+                                      std::min(tiles.tile_rows, room), columns, columns, work.box_rows),
+                                static_cast<std::uint64_t>(tiles.tiles(rank)), call.slots.tile_bytes);
   }
-  if (!tiles.of_rows) work.row_tiles = work.row_tiles_of(tiles.other);
+  work.row_tiles = static_cast<int>(row_tiles_of(tiles, TileShape::kRows));
   work.w = sm90::tensor_map(kGather, boxes(p.weight.row(0), p.weight.out_features, p.weight.in_features,
-                                           p.weight.in_features, TileShape::kColumns));
-  const int blocks = std::min(lane.num_sms, work.row_tiles * work.column_tiles);
+                                           p.weight.in_features, TileShape::kWBoxRows));
+  const int clusters = std::min(std::max(1, lane.num_sms / TileShape::kCluster), work.count());
   launch_sm90(kGather, gather_tiles<T, TileShape>,
-              {.grid = dim3(static_cast<unsigned>(blocks)),
+              {.grid = dim3(static_cast<unsigned>(clusters * TileShape::kCluster)),
                .block = dim3(TileShape::kThreads),
                .shared_bytes = tile_gemm::shared_bytes<TileShape>(),
+               .cluster = TileShape::kCluster,
                .programmatic = false,
                .fit = GridFit::resident},
               lane, work, KernelWaits{.limit = call.peers.waits, .tag = "gather: GEMM"});
 }
 
-// Small tiles where large ones would leave SMs without one.
+// Of a tile of C, for calls of more than 64 rows.
+struct TileChoice {
+  int rows, columns, cluster;
+  double slowness;  // time for a column of a tile, relative to the largest tile; measured (docs/notes/fused.md)
+  void (*enqueue)(const GatherCall&, const Lane&);
+};
+
+// Rounds of tiles times their width: the tile with which the SMs end first.
+double time_of(const TileChoice& tile, const GatherCall& call, const Lane& lane) {
+  const std::int64_t items = ceil_div<std::int64_t>(row_tiles_of(call.tiles, tile.rows), tile.cluster) *
+                             ceil_div<std::int64_t>(call.params.y.columns, tile.columns);
+  const std::int64_t rounds = ceil_div<std::int64_t>(items, std::max(1, lane.num_sms / tile.cluster));
+  return static_cast<double>(rounds * tile.columns) * tile.slowness;
+}
+
+// Blocks of a cluster need SMs side by side. Where kernels of other ranks or lanes hold some of them, clusters might not
+// find as many as they have been given.
 template <class T>
 void enqueue_for_rows(const GatherCall& call, const Lane& lane) {
+  using tile_gemm::Shape;
   const std::int64_t rows = call.tiles.of_rows ? call.tiles.shards.largest() : call.tiles.other;
-  const auto tiles = [&](std::int64_t tile_rows, std::int64_t columns) {
-    return ceil_div(call.params.y.rows, tile_rows) * ceil_div(call.params.y.columns, columns);
-  };
-  if (rows > 64) {
-    if (tiles(128, 256) >= lane.num_sms) return enqueue_tiles<T, tile_gemm::Shape<128, 256>>(call, lane);
-    return enqueue_tiles<T, tile_gemm::Shape<128, 128>>(call, lane);
+  if (rows <= 64) {
+    const std::int64_t tiles =
+        ceil_div<std::int64_t>(call.params.y.rows, 64) * ceil_div<std::int64_t>(call.params.y.columns, 128);
+    if (tiles >= lane.num_sms) return enqueue_tiles<T, Shape<64, 128>>(call, lane);
+    return enqueue_tiles<T, Shape<64, 64>>(call, lane);
   }
-  if (tiles(64, 128) >= lane.num_sms) return enqueue_tiles<T, tile_gemm::Shape<64, 128>>(call, lane);
-  enqueue_tiles<T, tile_gemm::Shape<64, 64>>(call, lane);
+  constexpr TileChoice kChoices[] = {{128, 256, 2, 1.00, enqueue_tiles<T, Shape<128, 256, 2>>},
+                                     {128, 224, 2, 1.00, enqueue_tiles<T, Shape<128, 224, 2>>},
+                                     {128, 128, 2, 1.06, enqueue_tiles<T, Shape<128, 128, 2>>},
+                                     {128, 128, 1, 1.12, enqueue_tiles<T, Shape<128, 128>>},
+                                     {128, 64, 1, 1.25, enqueue_tiles<T, Shape<128, 64>>}};
+  const TileChoice* best = nullptr;
+  for (const TileChoice& tile : kChoices)
+    if ((tile.cluster == 1 || call.alone) &&
+        (best == nullptr || time_of(tile, call, lane) < time_of(*best, call, lane)))
+      best = &tile;
+  best->enqueue(call, lane);
 }
 
 // Any dtypes and alignment: a warp per row of W, a lane every 32nd element.
@@ -362,7 +404,11 @@ void enqueue_shard_sm90(const GatherCall& call, int sms, Stream& transfers) {
                        static_cast<std::size_t>(call.params.x.row_stride) * size_of(call.params.x.dtype)};
   const int tiles = call.tiles.tiles(call.peers.rank);
   if (tiles == 0 || call.peers.size == 1) return;
-  const BodyShape shape{.blocks = std::min(sms, tiles), .threads = kProducerThreads};
+  // In pairs, side by side, so that the GEMM's clusters find pairs of SMs.
+  const bool in_pairs = call.alone && sms % 2 == 0;
+  const BodyShape shape{.blocks = in_pairs ? std::min(sms, tiles + tiles % 2) : std::min(sms, tiles),
+                        .threads = kProducerThreads,
+                        .cluster = in_pairs ? 2U : 1U};
   if (call.params.variant == GatherVariant::pull)
     enqueue_body(transfers, shape, Produce<OfferShard>{{call.tiles, shard, call.slots}, call.peers});
   else

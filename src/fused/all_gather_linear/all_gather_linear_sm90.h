@@ -15,6 +15,7 @@ struct GatherCall {
   TileSlots slots;
   Peers peers;
   AllGatherLinearParams params;
+  bool alone = false;  // on the device: no other lane or rank has SMs of it
 };
 
 // The producer of pull or push, on `sms` SMs, a block each.

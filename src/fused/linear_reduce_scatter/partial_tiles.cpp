@@ -25,9 +25,10 @@ void require_limits(const PartialLimits& limits) {
 TileChannelShape PartialTiles::channel_shape(const PartialLimits& limits, DeviceKind device) {
   require_limits(limits);
   const bool on_gpu = device == DeviceKind::cuda;
-  const std::int64_t rows = std::min(limits.largest_shard, limits.tile_rows),
+  const std::int64_t tile_rows = on_gpu ? partial_rows(limits.largest_shard) : limits.tile_rows,
+                     rows = on_gpu ? tile_rows : std::min(limits.largest_shard, tile_rows),
                      columns = on_gpu ? kPartialColumns : limits.n;
-  const auto row_tiles = static_cast<int>((limits.largest_shard + limits.tile_rows - 1) / limits.tile_rows);
+  const auto row_tiles = static_cast<int>((limits.largest_shard + tile_rows - 1) / tile_rows);
   return {.tiles_per_rank = row_tiles * (on_gpu ? partial_column_tiles(limits.n) : 1),
           .tile_bytes = static_cast<std::size_t>(rows) * static_cast<std::size_t>(columns) * sizeof(float)};
 }
@@ -68,7 +69,7 @@ void PartialTiles::enqueue_on_gpu(const PartialProduct& product, const Tensor& y
                          .x = product.x,
                          .weight = product.weight,
                          .y = y,
-                         .tile_rows = limits_.tile_rows,
+                         .slot_rows = partial_rows(limits_.largest_shard),
                          .partials = tiles_.slots(),
                          .sums = sums,
                          .peers = peers()},

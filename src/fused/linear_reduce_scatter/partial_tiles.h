@@ -21,7 +21,7 @@ namespace heddle {
 struct PartialLimits {
   std::int64_t largest_shard = 0;  // rows that a rank sums, at most
   std::int64_t n = 0;              // out_features
-  std::int64_t tile_rows = 64;
+  std::int64_t tile_rows = 64;     // of a transfer on the CPU; a GPU has partial_rows()
 };
 
 // One call: the product of this rank's columns.
@@ -31,8 +31,8 @@ struct PartialProduct {
   Weight weight;  // [n, K of this rank]
 };
 
-// Partial products of float32 in slots of a channel: (sender, tile of the receiver). A tile has all columns on the CPU,
-// and kPartialColumns of them on a GPU (partial_tiles_sm90.h), where a slot is what a block multiplies.
+// Partial products of float32 in slots of a channel: (sender, tile of the receiver). A tile has tile_rows rows and all
+// columns on the CPU; on a GPU it has partial_rows() and kPartialColumns (partial_tiles_sm90.h).
 class PartialTiles {
  public:
   // Collective, as TileChannel. Throws InvalidArgument, naming `who`, unless the limits are positive.

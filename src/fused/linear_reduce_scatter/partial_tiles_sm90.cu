@@ -11,6 +11,8 @@
 #include "base/checked.h"
 #include "base/dtype_switch.h"
 #include "device/channel_calls.h"
+#include "device/per_device.h"
+#include "fused/grouped_tiles.h"
 #include "fused/tile_gemm_sm90.cuh"
 #include "kernels/sm90/elements_sm90.cuh"
 
@@ -19,126 +21,153 @@ namespace {
 
 constexpr char kPartialName[] = "fused linear";
 
-// A tile of the sum: one slot.
-struct PartialItem {
+// A part of the sum that one slot holds.
+struct SlotItem {
   int owner;  // that sums it
   int row_tile, column_tile;
   std::int64_t first_row;  // in the owner's shard
   int rows, columns;       // that exist
-  int first_w_row;
 };
 
-// Tiles and slots of a call, and its phases after the GEMM.
+// Slots of a call, and its phases after the GEMM.
 struct PartialSlots {
-  using Item = PartialItem;
-
   Shards shards;
   TileSlots partials, sums;
   Peers peers;
   float* y;
   std::int64_t n, y_stride;
-  int tile_rows, column_tiles;
-  bool to_all;  // an all-reduce: y has the rows of all ranks
+  int slot_rows, column_tiles;
+  bool to_all;   // an all-reduce: y has the rows of all ranks
+  bool y_pairs;  // even columns of y are aligned to two floats
 
   __device__ int row_tiles(int owner) const {
-    return static_cast<int>((shards.count(owner) + tile_rows - 1) / tile_rows);
+    return static_cast<int>((shards.count(owner) + slot_rows - 1) / slot_rows);
   }
   __device__ int items(int owner) const { return row_tiles(owner) * column_tiles; }
-  __device__ int slot(const Item& item) const { return item.row_tile * column_tiles + item.column_tile; }
+  __device__ int slot(int row_tile, int column_tile) const { return row_tile * column_tiles + column_tile; }
+  __device__ int slot(const SlotItem& item) const { return slot(item.row_tile, item.column_tile); }
+  __device__ int rows_of(int owner, int row_tile) const {
+    const std::int64_t left = shards.count(owner) - std::int64_t{row_tile} * slot_rows;
+    return static_cast<int>(left < slot_rows ? left : slot_rows);
+  }
 
-  // Item `index` of an owner: the row tiles of a column follow each other, so that L2 holds its rows of W.
-  __device__ Item of_owner(int owner, int index) const {
-    const int of_column = row_tiles(owner), row_tile = index % of_column, column_tile = index / of_column;
-    const std::int64_t first_row = std::int64_t{row_tile} * tile_rows, left = shards.count(owner) - first_row,
-                       first_column = column_tile * kPartialColumns;
+  __device__ SlotItem of_owner(int owner, int index) const {
+    const int row_tile = index / column_tiles, column_tile = index % column_tiles;
+    const std::int64_t left = n - column_tile * kPartialColumns;
     return {.owner = owner,
             .row_tile = row_tile,
             .column_tile = column_tile,
-            .first_row = first_row,
-            .rows = static_cast<int>(left < tile_rows ? left : tile_rows),
-            .columns = static_cast<int>(n - first_column < kPartialColumns ? n - first_column : kPartialColumns),
-            .first_w_row = static_cast<int>(first_column)};
+            .first_row = std::int64_t{row_tile} * slot_rows,
+            .rows = rows_of(owner, row_tile),
+            .columns = static_cast<int>(left < kPartialColumns ? left : kPartialColumns)};
   }
 
-  __device__ int count() const {
-    int all = 0;
-    for (int rank = 0; rank < peers.size; ++rank) all += items(rank);
-    return all;
-  }
-  // Those of the next rank first, this rank's last, so that transfers hide behind the GEMM.
-  __device__ Item at(int index) const {
-    int owner = (peers.rank + 1) % peers.size;
-    for (; index >= items(owner); owner = (owner + 1) % peers.size) index -= items(owner);
-    return of_owner(owner, index);
-  }
-
-  // Where this rank's product of the item goes, at the rank that sums it.
-  __device__ float* product(const Item& item) const {
-    return reinterpret_cast<float*>(peers.at(item.owner, partials.arriving(peers.rank, slot(item))));
+  // Where this rank's product goes, at the rank that sums it.
+  __device__ float* product(int owner, int slot) const {
+    return reinterpret_cast<float*>(peers.at(owner, partials.arriving(peers.rank, slot)));
   }
 
   template <VotingGroup G>
-  __device__ bool begin_product(const G& group, const Item& item) const {
-    return claim(group, peers, item.owner, partials.channel, slot(item), "reduce: credit");
+  __device__ bool begin_product(const G& group, int owner, int slot) const {
+    return claim(group, peers, owner, partials.channel, slot, "reduce: credit");
   }
   template <Group G>
-  __device__ void end_product(const G& group, const Item& item) const {
-    fill(group, peers, item.owner, partials.channel, slot(item));
+  __device__ void end_product(const G& group, int owner, int slot) const {
+    fill(group, peers, owner, partials.channel, slot);
   }
 
-  __device__ float* y_row(const Item& item, int row) const {
-    return y + ((to_all ? shards.begin(item.owner) : 0) + item.first_row + row) * y_stride + item.first_w_row;
+  // The vector's sums to y, as far as y has them.
+  __device__ void store(const SlotItem& item, int vector, const float4& sums) const {
+    const Fragments::Place place = Fragments::place(vector);
+    store_row(item, place.row, place.column, sums.x, sums.y);
+    store_row(item, place.row + 8, place.column, sums.z, sums.w);
+  }
+  __device__ void store_row(const SlotItem& item, int row, int column, float first, float second) const {
+    if (row >= item.rows || column >= item.columns) return;
+    float* const to = y + ((to_all ? shards.begin(item.owner) : 0) + item.first_row + row) * y_stride +
+                      item.column_tile * kPartialColumns + column;
+    if (y_pairs && column + 1 < item.columns) {
+      *reinterpret_cast<float2*>(to) = make_float2(first, second);
+      return;
+    }
+    to[0] = first;
+    if (column + 1 < item.columns) to[1] = second;
   }
 
-  // f(row, column) for the item's elements, which the group's lanes share.
+  // f(vectors) for the slot's vectors that y has some of, which the group's lanes share: kTogether of them at a time, so
+  // that as many loads are in flight; those that there are not are -1.
+  static constexpr int kTogether = 4;
   template <Group G, class F>
-  __device__ static void each_element(const G& group, const Item& item, F f) {
-    for (int i = group.lane(); i < item.rows * static_cast<int>(kPartialColumns); i += group.lanes()) {
-      const int row = i / static_cast<int>(kPartialColumns), column = i % static_cast<int>(kPartialColumns);
-      if (column < item.columns) f(row, column);
+  __device__ static void each_vectors(const G& group, const SlotItem& item, F f) {
+    const int count =
+        Fragments::vectors((item.rows + Fragments::kGroupRows - 1) / Fragments::kGroupRows * Fragments::kGroupRows);
+    for (int first = group.lane(); first < count; first += kTogether * group.lanes()) {
+      int vectors[kTogether];
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) {
+        const int vector = first + i * group.lanes();
+        const Fragments::Place place = Fragments::place(vector);
+        vectors[i] = vector < count && place.row < item.rows && place.column < item.columns ? vector : -1;
+      }
+      f(vectors);
     }
   }
 
-  // Adds the ranks' products in rank order. False: a wait has given up.
+  // Adds the ranks' products in rank order, and, in an all-reduce, hands the sums to all ranks. False: a wait has given
+  // up.
   template <VotingGroup G>
-  __device__ bool sum(const G& group, const Item& item) const {
+  __device__ bool sum(const G& group, const SlotItem& item) const {
     const int at = slot(item);
     for (int rank = 0; rank < peers.size; ++rank)
       if (!await_full(group, peers, rank, partials.channel, at, "reduce: tile")) return false;
-    each_element(group, item, [&](int row, int column) {
-      float all = 0;
+    if (to_all)
+      for (int step = 1; step < peers.size; ++step)
+        if (!claim(group, peers, (peers.rank + step) % peers.size, sums.channel, at, "sum: credit")) return false;
+    each_vectors(group, item, [&](const int(&vectors)[kTogether]) {
+      float4 all[kTogether];
       for (int rank = 0; rank < peers.size; ++rank) {
-        const float part = reinterpret_cast<const float*>(partials.arriving(rank, at))[row * kPartialColumns + column];
-        all = rank == 0 ? part : all + part;
+        const auto* const from = reinterpret_cast<const float4*>(partials.arriving(rank, at));
+#pragma unroll
+        for (int i = 0; i < kTogether; ++i) {
+          if (vectors[i] < 0) continue;
+          const float4 part = from[vectors[i]];
+          all[i] = rank == 0 ? part
+                             : make_float4(all[i].x + part.x, all[i].y + part.y, all[i].z + part.z, all[i].w + part.w);
+        }
       }
-      y_row(item, row)[column] = all;
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i)
+        if (vectors[i] >= 0) store(item, vectors[i], all[i]);
+      if (!to_all) return;
+      for (int step = 1; step < peers.size; ++step) {
+        auto* const there =
+            reinterpret_cast<float4*>(peers.at((peers.rank + step) % peers.size, sums.arriving(peers.rank, at)));
+#pragma unroll
+        for (int i = 0; i < kTogether; ++i)
+          if (vectors[i] >= 0) there[vectors[i]] = all[i];
+      }
     });
     for (int rank = 0; rank < peers.size; ++rank) give_back(group, peers, rank, partials.channel, at, 1);
+    if (to_all)
+      for (int step = 1; step < peers.size; ++step)
+        fill(group, peers, (peers.rank + step) % peers.size, sums.channel, at);
     return true;
   }
 
   template <VotingGroup G>
-  __device__ bool send_sum(const G& group, const Item& item) const {
-    group.sync();  // the sum is in y
-    const int at = slot(item);
-    for (int step = 1; step < peers.size; ++step) {
-      const int to = (peers.rank + step) % peers.size;
-      if (!claim(group, peers, to, sums.channel, at, "sum: credit")) return false;
-      auto* const there = reinterpret_cast<float*>(peers.at(to, sums.arriving(peers.rank, at)));
-      each_element(group, item,
-                   [&](int row, int column) { there[row * kPartialColumns + column] = y_row(item, row)[column]; });
-      fill(group, peers, to, sums.channel, at);
-    }
-    return true;
-  }
-
-  template <VotingGroup G>
-  __device__ bool take_sum(const G& group, const Item& item) const {
+  __device__ bool take_sum(const G& group, const SlotItem& item) const {
     const int at = slot(item);
     if (!await_full(group, peers, item.owner, sums.channel, at, "sum: tile")) return false;
-    const auto* const here = reinterpret_cast<const float*>(sums.arriving(item.owner, at));
-    each_element(group, item,
-                 [&](int row, int column) { y_row(item, row)[column] = here[row * kPartialColumns + column]; });
+    const auto* const here = reinterpret_cast<const float4*>(sums.arriving(item.owner, at));
+    each_vectors(group, item, [&](const int(&vectors)[kTogether]) {
+      float4 taken[kTogether];
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i)
+        if (vectors[i] >= 0) taken[i] = here[vectors[i]];
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i)
+        if (vectors[i] >= 0) store(item, vectors[i], taken[i]);
+    });
     give_back(group, peers, item.owner, sums.channel, at, 1);
     return true;
   }
@@ -146,11 +175,8 @@ struct PartialSlots {
   template <VotingGroup G>
   __device__ void finish(const G& group) const {
     const int first = static_cast<int>(blockIdx.x), blocks = static_cast<int>(gridDim.x);
-    for (int index = first; index < items(peers.rank); index += blocks) {
-      const Item item = of_owner(peers.rank, index);
-      if (!sum(group, item)) return;
-      if (to_all && !send_sum(group, item)) return;
-    }
+    for (int index = first; index < items(peers.rank); index += blocks)
+      if (!sum(group, of_owner(peers.rank, index))) return;
     if (!to_all) return;
     for (int step = 1; step < peers.size; ++step) {
       const int owner = (peers.rank + step) % peers.size;
@@ -160,12 +186,13 @@ struct PartialSlots {
   }
 };
 
-// The threads that multiply: all warps behind the first warpgroup.
-template <class TileShape>
-__device__ DeviceWarps multipliers() {
-  constexpr int kBarrier = 1;
-  return {tile_gemm::kGroupThreads / 32, TileShape::kMultipliers / 32, kBarrier};
-}
+// A tile of C: a row of slots; or, with no rows, the part of a block for which no rows are left.
+struct PartialItem {
+  int owner;
+  int first_slot, slots;  // that exist
+  int rows;               // that exist
+  int first_x_row, first_w_row;
+};
 
 template <class TileShape>
 struct PartialWork {
@@ -176,33 +203,82 @@ struct PartialWork {
   const float* bias;
   int k_steps;
 
-  __device__ int count() const { return slots.count(); }
-  __device__ Item at(int index) const { return slots.at(index); }
+  static constexpr int kSlotsOfItem = TileShape::kColumns / static_cast<int>(kPartialColumns);
+  static constexpr int kTogether = 2048 / (TileShape::kRows * TileShape::kCluster);  // tokens, as in all_gather_linear
+
+  // Those of one owner: row tiles of a cluster's blocks side by side.
+  __device__ GroupedTiles tiles(int owner) const {
+    return {.rows = (slots.row_tiles(owner) + TileShape::kCluster - 1) / TileShape::kCluster,
+            .columns = (slots.column_tiles + kSlotsOfItem - 1) / kSlotsOfItem,
+            .together = kTogether};
+  }
+  __device__ int count() const {
+    int all = 0;
+    for (int rank = 0; rank < slots.peers.size; ++rank) all += tiles(rank).count();
+    return all;
+  }
+  // Those of the next rank first, this rank's last, so that transfers hide behind the GEMM.
+  __device__ Item at(int index, int rank) const {
+    int owner = (slots.peers.rank + 1) % slots.peers.size;
+    for (; index >= tiles(owner).count(); owner = (owner + 1) % slots.peers.size) index -= tiles(owner).count();
+    const GroupedTiles::Place place = tiles(owner).at(index);
+    const int row_tile = place.row * TileShape::kCluster + rank, column_tile = place.column * kSlotsOfItem;
+    const bool exists = row_tile < slots.row_tiles(owner);
+    return {.owner = owner,
+            .first_slot = slots.slot(row_tile, column_tile),
+            .slots = exists ? min(kSlotsOfItem, slots.column_tiles - column_tile) : 0,
+            .rows = exists ? slots.rows_of(owner, row_tile) : 0,
+            .first_x_row = static_cast<int>(slots.shards.begin(owner)) + row_tile * slots.slot_rows,
+            .first_w_row = column_tile * static_cast<int>(kPartialColumns)};
+  }
   __device__ const CUtensorMap& w_map() const { return w; }
   __device__ int steps(const Item&) const { return k_steps; }
 
   template <class Load>
   __device__ void each_step(const Item& item, const Load& load) const {
-    const auto row = static_cast<int>(slots.shards.begin(item.owner) + item.first_row);
+    const bool exists = item.rows > 0;
     for (int k = 0; k < k_steps; ++k)
-      load(TileShape::X::kBytes, k * tile_gemm::kDepth,
-           [&](std::uint32_t to, std::uint32_t full) { sm90::copy_box(to, x, k * tile_gemm::kDepth, row, full); });
+      load(exists ? TileShape::X::kBytes : 0, k * tile_gemm::kDepth, [&](std::uint32_t to, std::uint32_t full) {
+        if (exists) sm90::copy_box(to, x, k * tile_gemm::kDepth, item.first_x_row, full);
+      });
   }
-  __device__ void loaded(const Item&) const {}
 
   // A wait that gives up is in the record, and what is stored then is undefined.
-  __device__ void begin_store(const Item& item) const {
-    static_cast<void>(slots.begin_product(multipliers<TileShape>(), item));
+  __device__ void before_store(const Item& item) const {
+    for (int i = 0; i < item.slots; ++i)
+      static_cast<void>(slots.begin_product(DeviceWarp{}, item.owner, item.first_slot + i));
   }
-  __device__ void store(const Item& item, int row, int column, float first, float second) const {
-    if (bias != nullptr) {
-      first += bias[item.first_w_row + column];
-      if (column + 1 < item.columns) second += bias[item.first_w_row + column + 1];
+  __device__ void after_store(const Item& item) const {
+    for (int i = 0; i < item.slots; ++i) slots.end_product(DeviceWarp{}, item.owner, item.first_slot + i);
+  }
+
+  template <int kSums>
+  __device__ void store(const Item& item, const tile_gemm::Part& part, const float (&sums)[kSums], std::byte*) const {
+    if (part.row() >= item.rows) return;
+    constexpr int kEights = Fragments::kColumns / 8;
+#pragma unroll
+    for (int i = 0; i < kSums / 4; ++i) {
+      const int eight = part.first_column / 8 + i, slot = eight / kEights;
+      if (slot >= item.slots) return;
+      float4 v = make_float4(sums[4 * i], sums[4 * i + 1], sums[4 * i + 2], sums[4 * i + 3]);
+      if (bias != nullptr) {
+        const int column = item.first_w_row + part.column(i);
+        const float first = column < slots.n ? bias[column] : 0, second = column + 1 < slots.n ? bias[column + 1] : 0;
+        v = make_float4(v.x + first, v.y + second, v.z + first, v.w + second);
+      }
+      auto* const to = reinterpret_cast<float4*>(slots.product(item.owner, item.first_slot + slot));
+      to[Fragments::vector(part.first_row / Fragments::kGroupRows, eight % kEights, tile_gemm::Part::thread())] = v;
     }
-    *reinterpret_cast<float2*>(slots.product(item) + row * kPartialColumns + column) = make_float2(first, second);
   }
-  __device__ void end_store(const Item& item) const { slots.end_product(multipliers<TileShape>(), item); }
+  __device__ void finish_stores() const {}
 };
+
+// The threads that multiply: all warps behind the first warpgroup.
+template <class TileShape>
+__device__ DeviceWarps multipliers() {
+  constexpr int kBarrier = 1;
+  return {tile_gemm::kGroupThreads / 32, TileShape::kMultipliers / 32, kBarrier};
+}
 
 template <class T, class TileShape>
 __global__ void __launch_bounds__(TileShape::kThreads, 1)
@@ -210,7 +286,7 @@ __global__ void __launch_bounds__(TileShape::kThreads, 1)
   if (tile_gemm::run<T, TileShape>(work, waits)) work.slots.finish(multipliers<TileShape>());
 }
 
-// Any dtypes, alignment and tile_rows: a block takes a tile, a thread elements of it.
+// Any dtypes and alignment: a block takes a slot, a thread sums of it.
 constexpr int kPlainPartialThreads = 256;
 
 struct LinearOperand {
@@ -223,20 +299,25 @@ __global__ void __launch_bounds__(kPlainPartialThreads)
     partial_plain(const __grid_constant__ PartialSlots slots, const __grid_constant__ Tensor x,
                   const __grid_constant__ LinearOperand w) {
   const DeviceBlock block;
-  for (int index = static_cast<int>(blockIdx.x); index < slots.count(); index += static_cast<int>(gridDim.x)) {
-    const PartialItem item = slots.at(index);
-    if (!slots.begin_product(block, item)) return;
-    float* const to = slots.product(item);
-    const std::int64_t x_row = slots.shards.begin(item.owner) + item.first_row;
-    PartialSlots::each_element(block, item, [&](int row, int column) {
-      const std::int64_t w_row = item.first_w_row + column;
-      float sum = 0;
-      for (std::int64_t k = 0; k < x.columns; ++k)
-        sum = fmaf(load_element(x.data, (x_row + row) * x.row_stride + k, x.dtype),
-                   load_element(w.data, w_row * x.columns + k, w.dtype), sum);
-      to[row * kPartialColumns + column] = w.bias == nullptr ? sum : sum + w.bias[w_row];
-    });
-    slots.end_product(block, item);
+  for (int step = 1; step <= slots.peers.size; ++step) {
+    const int owner = (slots.peers.rank + step) % slots.peers.size;
+    for (int index = static_cast<int>(blockIdx.x); index < slots.items(owner); index += static_cast<int>(gridDim.x)) {
+      const SlotItem item = slots.of_owner(owner, index);
+      if (!slots.begin_product(block, owner, slots.slot(item))) return;
+      float* const to = slots.product(owner, slots.slot(item));
+      const std::int64_t x_row = slots.shards.begin(owner) + item.first_row;
+      for (int i = block.lane(); i < item.rows * static_cast<int>(kPartialColumns); i += block.lanes()) {
+        const int row = i / static_cast<int>(kPartialColumns), column = i % static_cast<int>(kPartialColumns);
+        if (column >= item.columns) continue;
+        const std::int64_t w_row = item.column_tile * kPartialColumns + column;
+        float sum = 0;
+        for (std::int64_t k = 0; k < x.columns; ++k)
+          sum = fmaf(load_element(x.data, (x_row + row) * x.row_stride + k, x.dtype),
+                     load_element(w.data, w_row * x.columns + k, w.dtype), sum);
+        to[Fragments::element(row, column)] = w.bias == nullptr ? sum : sum + w.bias[w_row];
+      }
+      slots.end_product(block, owner, slots.slot(item));
+    }
   }
   slots.finish(block);
 }
@@ -249,29 +330,50 @@ PartialSlots slots_of(const PartialCall& call) {
           .y = static_cast<float*>(call.y.data),
           .n = call.weight.out_features,
           .y_stride = call.y.row_stride,
-          .tile_rows = static_cast<int>(call.tile_rows),
+          .slot_rows = static_cast<int>(call.slot_rows),
           .column_tiles = partial_column_tiles(call.weight.out_features),
-          .to_all = call.sums.inbox != nullptr};
+          .to_all = call.sums.inbox != nullptr,
+          .y_pairs = is_aligned(call.y.data, sizeof(float2)) && call.y.row_stride % 2 == 0};
 }
 
-// Tiles of the largest rank's share, times ranks: enough blocks for any order.
-int blocks_for(const PartialCall& call, const Lane& lane) {
+// Tiles of C, `rows` of which stand side by side in a cluster.
+std::int64_t tiles_of(const PartialCall& call, std::int64_t columns, int rows) {
   std::int64_t tiles = 0;
-  for (int rank = 0; rank < call.rows.ranks; ++rank) tiles += ceil_div(call.rows.count(rank), call.tile_rows);
-  return static_cast<int>(
-      std::clamp<std::int64_t>(tiles * partial_column_tiles(call.weight.out_features), 1, lane.num_sms));
+  for (int rank = 0; rank < call.rows.ranks; ++rank)
+    tiles += ceil_div<std::int64_t>(ceil_div(call.rows.count(rank), call.slot_rows), rows);
+  return tiles * ceil_div<std::int64_t>(call.weight.out_features, columns);
 }
 
 bool is_for_partial_tiles(const PartialCall& call) {
   const DType dtype = call.weight.dtype;
-  return dtype != DType::float32 && call.x.dtype == dtype && (call.tile_rows == 64 || call.tile_rows == 128) &&
-         call.x.columns % 8 == 0 && is_aligned(call.x.data) && call.x.row_stride % 8 == 0 &&
-         is_aligned(call.weight.row(0));
+  return dtype != DType::float32 && call.x.dtype == dtype && call.x.columns % 8 == 0 && is_aligned(call.x.data) &&
+         call.x.row_stride % 8 == 0 && is_aligned(call.weight.row(0));
+}
+
+template <class T, class TileShape>
+LaunchShape launch_of() {
+  return {.grid = dim3(TileShape::kCluster),
+          .block = dim3(TileShape::kThreads),
+          .shared_bytes = tile_gemm::shared_bytes<TileShape>(),
+          .cluster = TileShape::kCluster,
+          .programmatic = false,
+          .fit = GridFit::resident};
+}
+
+// All of them are resident: blocks wait for each other.
+template <class T, class TileShape>
+int clusters_at_once(const Lane& lane) {
+  if constexpr (TileShape::kCluster == 1) return lane.num_sms;
+  static PerDevice<int> clusters;
+  const Device device = lane.stream.device();
+  return clusters.get(device, [&] {
+    return clusters_of_device(kPartialName, reinterpret_cast<const void*>(&partial_tiles<T, TileShape>),
+                              launch_of<T, TileShape>(), device);
+  });
 }
 
 template <class T, class TileShape>
 void enqueue_partial_tiles(const PartialCall& call, const Lane& lane) {
-  static_assert(TileShape::kColumns == kPartialColumns);
   const auto map = [&](const void* data, std::int64_t rows, std::int64_t stride, int box_rows) {
     return sm90::tensor_map(kPartialName, {.data = data,
                                            .rows = static_cast<std::uint64_t>(rows),
@@ -284,35 +386,48 @@ void enqueue_partial_tiles(const PartialCall& call, const Lane& lane) {
   };
   const PartialWork<TileShape> work{
       .x = map(call.x.data, call.x.rows, call.x.row_stride, TileShape::kRows),
-      .w = map(call.weight.row(0), call.weight.out_features, call.x.columns, TileShape::kColumns),
+      .w = map(call.weight.row(0), call.weight.out_features, call.x.columns, TileShape::kWBoxRows),
       .slots = slots_of(call),
       .bias = call.weight.bias,
       .k_steps = static_cast<int>(ceil_div<std::int64_t>(call.x.columns, tile_gemm::kDepth))};
-  launch_sm90(kPartialName, partial_tiles<T, TileShape>,
-              {.grid = dim3(static_cast<unsigned>(blocks_for(call, lane))),
-               .block = dim3(TileShape::kThreads),
-               .shared_bytes = tile_gemm::shared_bytes<TileShape>(),
+  const std::int64_t clusters = std::clamp<std::int64_t>(tiles_of(call, TileShape::kColumns, TileShape::kCluster), 1,
+                                                         clusters_at_once<T, TileShape>(lane));
+  LaunchShape shape = launch_of<T, TileShape>();
+  shape.grid = dim3(static_cast<unsigned>(clusters * TileShape::kCluster));
+  launch_sm90(kPartialName, partial_tiles<T, TileShape>, shape, lane, work,
+              KernelWaits{.limit = call.peers.waits, .tag = "reduce: GEMM"});
+}
+
+void enqueue_plain_partials(const PartialCall& call, const Lane& lane) {
+  const std::int64_t blocks = std::clamp<std::int64_t>(tiles_of(call, kPartialColumns, 1), 1, lane.num_sms);
+  launch_sm90(kPartialName, partial_plain,
+              {.grid = dim3(static_cast<unsigned>(blocks)),
+               .block = dim3(kPlainPartialThreads),
                .programmatic = false,
                .fit = GridFit::resident},
-              lane, work, KernelWaits{.limit = call.peers.waits, .tag = "reduce: GEMM"});
+              lane, slots_of(call), call.x, LinearOperand{call.weight.row(0), call.weight.dtype, call.weight.bias});
+}
+
+// Clusters where they have the whole device, and the wider tiles where these do not leave SMs without one.
+template <class T>
+void enqueue_for_rows(const PartialCall& call, const Lane& lane) {
+  using tile_gemm::Shape;
+  if (call.rows.largest() <= Fragments::kGroupRows) return enqueue_partial_tiles<T, Shape<64, 128>>(call, lane);
+  if (lane.num_other_sms() > 0) return enqueue_partial_tiles<T, Shape<128, 128>>(call, lane);
+  const auto time = [&](std::int64_t columns) {
+    return columns * ceil_div<std::int64_t>(tiles_of(call, columns, 2), lane.num_sms / 2);
+  };
+  constexpr double kNarrow = 1.06;  // of a column of a narrow tile, relative to a wide one: it reads L2 more
+  if (static_cast<double>(time(256)) <= kNarrow * static_cast<double>(time(128)))
+    return enqueue_partial_tiles<T, Shape<128, 256, 2>>(call, lane);
+  enqueue_partial_tiles<T, Shape<128, 128, 2>>(call, lane);
 }
 
 }  // namespace
 
 void partial_linear_sm90(const PartialCall& call, const Lane& lane) {
-  if (!is_for_partial_tiles(call)) {
-    launch_sm90(kPartialName, partial_plain,
-                {.grid = dim3(static_cast<unsigned>(blocks_for(call, lane))),
-                 .block = dim3(kPlainPartialThreads),
-                 .programmatic = false,
-                 .fit = GridFit::resident},
-                lane, slots_of(call), call.x, LinearOperand{call.weight.row(0), call.weight.dtype, call.weight.bias});
-    return;
-  }
-  with_16_bit_element(call.weight.dtype, [&]<class T>() {
-    if (call.tile_rows == 128) return enqueue_partial_tiles<T, tile_gemm::Shape<128, 128>>(call, lane);
-    enqueue_partial_tiles<T, tile_gemm::Shape<64, 128>>(call, lane);
-  });
+  if (!is_for_partial_tiles(call)) return enqueue_plain_partials(call, lane);
+  with_16_bit_element(call.weight.dtype, [&]<class T>() { enqueue_for_rows<T>(call, lane); });
 }
 
 }  // namespace heddle

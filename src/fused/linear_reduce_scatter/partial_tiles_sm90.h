@@ -7,26 +7,30 @@
 #include "base/lane.h"
 #include "base/tensor.h"
 #include "base/weight.h"
+#include "fused/linear_reduce_scatter/fragments.h"
 #include "fused/shards.h"
 #include "fused/tile_channel.h"
 
 namespace heddle {
 
-// Columns of a tile, which is a slot's buffer on a GPU: float32 [tile_rows, kPartialColumns], rows packed.
-inline constexpr std::int64_t kPartialColumns = 128;
+// A slot's buffer on a GPU has float32 sums of so many columns and rows, in the order of fragments.h.
+inline constexpr std::int64_t kPartialColumns = Fragments::kColumns;
+constexpr std::int64_t partial_rows(std::int64_t largest_shard) {
+  return largest_shard > Fragments::kGroupRows ? 2 * Fragments::kGroupRows : Fragments::kGroupRows;
+}
 
 constexpr int partial_column_tiles(std::int64_t n) {
   return static_cast<int>((n + kPartialColumns - 1) / kPartialColumns);
 }
 
 struct PartialCall {
-  Shards rows;    // of the sum, by the rank that takes it
-  Tensor x;       // [M, K of this rank]
-  Weight weight;  // [n, K of this rank]
-  Tensor y;       // float32: this rank's rows, or, of an all-reduce, all rows
-  std::int64_t tile_rows;
-  TileSlots partials;  // slot: row tile of the receiver * column tiles + column tile
-  TileSlots sums;      // of an all-reduce, by the rank that sums; without memory of a reduce-scatter
+  Shards rows;             // of the sum, by the rank that takes it
+  Tensor x;                // [M, K of this rank]
+  Weight weight;           // [n, K of this rank]
+  Tensor y;                // float32: this rank's rows, or, of an all-reduce, all rows
+  std::int64_t slot_rows;  // partial_rows()
+  TileSlots partials;      // slot: row tile of the receiver * column tiles + column tile
+  TileSlots sums;          // of an all-reduce, by the rank that sums; without memory of a reduce-scatter
   Peers peers;
 };
 
