@@ -96,7 +96,8 @@ void gather_on_gpus(GpuRank& gpu, Sharded sharded, const GpuForm& form) {
         .x = {gpu.room.put(gpu.rank.stream, encoded(mine, form.dtype)), rows, columns, columns + behind, form.dtype},
         .weight = weight_on(gpu, w, n, k, form.dtype, bias),
         .y = empty_result(gpu, m, n, y_dtype),
-        .variant = variant};
+        .variant = variant,
+        .tile = number % 6 - 1};
     return {.enqueue = [&gpu, &fused, params] { fused(params, gpu.lane(), gpu.transfers); },
             .check = [&gpu, params, a, w, bias, k,
                       number] { gpu.check(params.y, a, w, bias, k, 0, name_of(params.variant).data(), number); }};
@@ -140,7 +141,8 @@ void reduce_scatter_on_gpus(GpuRank& gpu, const GpuForm& form) {
     const LinearReduceScatterParams params{.rows = rows,
                                            .x = made.x,
                                            .weight = made.weight,
-                                           .y = empty_result(gpu, rows.count(gpu.me()), n, DType::float32)};
+                                           .y = empty_result(gpu, rows.count(gpu.me()), n, DType::float32),
+                                           .tile = number % 3 - 1};
     return {.enqueue = [&gpu, &fused, params] { fused(params, gpu.lane()); },
             .check =
                 [&gpu, params, made, number] {
@@ -157,7 +159,7 @@ void all_reduce_on_gpus(GpuRank& gpu, const GpuForm& form) {
   gpu.run([&](int number) -> GpuRank::Call {
     const ReduceOperands made = reduce_operands_on(gpu, form, n);
     const LinearAllReduceParams params{
-        .x = made.x, .weight = made.weight, .y = empty_result(gpu, made.m, n, DType::float32)};
+        .x = made.x, .weight = made.weight, .y = empty_result(gpu, made.m, n, DType::float32), .tile = number % 3 - 1};
     return {.enqueue = [&gpu, &fused, params] { fused(params, gpu.lane()); },
             .check = [&gpu, params, made,
                       number] { gpu.check(params.y, made.a, made.w, {}, made.k, 0, "linear_all_reduce", number); }};

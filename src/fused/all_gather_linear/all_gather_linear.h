@@ -55,6 +55,7 @@ struct AllGatherLinearParams {
   Tensor y;       // [M, n], as `linear` takes it; does not overlap x
   GatherVariant variant = GatherVariant::push;
   int transfer_sms = 8;  // of the lane, that push or offer tiles on a GPU; half of the lane at most
+  int tile = -1;         // of the GEMM on a GPU: of kGatherTiles (all_gather_linear_sm90.h), if it can be; -1: by shape
 };
 
 struct GatherCall;

@@ -7,6 +7,8 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 #include "base/alignment.h"
 #include "base/checked.h"
@@ -251,44 +253,44 @@ void enqueue_tiles(const GatherCall& call, const Lane& lane) {
               lane, work, KernelWaits{.limit = call.peers.waits, .tag = "gather: GEMM"});
 }
 
-// Of a tile of C, for calls of more than 64 rows.
-struct TileChoice {
-  int rows, columns, cluster;
-  double slowness;  // time for a column of a tile, relative to the largest tile; measured (docs/notes/fused.md)
-  void (*enqueue)(const GatherCall&, const Lane&);
-};
-
-// Rounds of tiles times their width: the tile with which the SMs end first.
-double time_of(const TileChoice& tile, const GatherCall& call, const Lane& lane) {
+// Rounds of tiles times their width: with the best tile the SMs end first.
+double time_of(const GatherTile& tile, const GatherCall& call, const Lane& lane) {
   const std::int64_t items = ceil_div<std::int64_t>(row_tiles_of(call.tiles, tile.rows), tile.cluster) *
                              ceil_div<std::int64_t>(call.params.y.columns, tile.columns);
   const std::int64_t rounds = ceil_div<std::int64_t>(items, std::max(1, lane.num_sms / tile.cluster));
   return static_cast<double>(rounds * tile.columns) * tile.slowness;
 }
 
-// Blocks of a cluster need SMs side by side. Where kernels of other ranks or lanes hold some of them, clusters might not
-// find as many as they have been given.
+// Of kGatherTiles. Blocks of a cluster need SMs side by side. Where kernels of other ranks or lanes hold some of them,
+// clusters might not find as many as they have been given.
+int tile_for(const GatherCall& call, const Lane& lane) {
+  const auto can_take = [&](int i) { return kGatherTiles[i].cluster == 1 || call.alone; };
+  constexpr int kTiles = std::size(kGatherTiles);
+  if (const int wanted = call.params.tile; wanted >= 0 && wanted < kTiles && can_take(wanted)) return wanted;
+  int best = kTiles - 1;
+  for (int i = 0; i < kTiles; ++i)
+    if (can_take(i) && time_of(kGatherTiles[i], call, lane) < time_of(kGatherTiles[best], call, lane)) best = i;
+  return best;
+}
+
+template <class T, std::size_t... kIndices>
+void enqueue_tile(int tile, const GatherCall& call, const Lane& lane, std::index_sequence<kIndices...>) {
+  const auto enqueue = [&]<std::size_t i>() {
+    constexpr GatherTile kTile = kGatherTiles[i];
+    enqueue_tiles<T, tile_gemm::Shape<kTile.rows, kTile.columns, kTile.cluster>>(call, lane);
+  };
+  static_cast<void>(((static_cast<int>(kIndices) == tile && (enqueue.template operator()<kIndices>(), true)) || ...));
+}
+
 template <class T>
 void enqueue_for_rows(const GatherCall& call, const Lane& lane) {
-  using tile_gemm::Shape;
   const std::int64_t rows = call.tiles.of_rows ? call.tiles.shards.largest() : call.tiles.other;
-  if (rows <= 64) {
-    const std::int64_t tiles =
-        ceil_div<std::int64_t>(call.params.y.rows, 64) * ceil_div<std::int64_t>(call.params.y.columns, 128);
-    if (tiles >= lane.num_sms) return enqueue_tiles<T, Shape<64, 128>>(call, lane);
-    return enqueue_tiles<T, Shape<64, 64>>(call, lane);
-  }
-  constexpr TileChoice kChoices[] = {{128, 256, 2, 1.00, enqueue_tiles<T, Shape<128, 256, 2>>},
-                                     {128, 224, 2, 1.00, enqueue_tiles<T, Shape<128, 224, 2>>},
-                                     {128, 128, 2, 1.06, enqueue_tiles<T, Shape<128, 128, 2>>},
-                                     {128, 128, 1, 1.12, enqueue_tiles<T, Shape<128, 128>>},
-                                     {128, 64, 1, 1.25, enqueue_tiles<T, Shape<128, 64>>}};
-  const TileChoice* best = nullptr;
-  for (const TileChoice& tile : kChoices)
-    if ((tile.cluster == 1 || call.alone) &&
-        (best == nullptr || time_of(tile, call, lane) < time_of(*best, call, lane)))
-      best = &tile;
-  best->enqueue(call, lane);
+  if (rows > 64)
+    return enqueue_tile<T>(tile_for(call, lane), call, lane, std::make_index_sequence<std::size(kGatherTiles)>{});
+  const std::int64_t tiles =
+      ceil_div<std::int64_t>(call.params.y.rows, 64) * ceil_div<std::int64_t>(call.params.y.columns, 128);
+  if (tiles >= lane.num_sms) return enqueue_tiles<T, tile_gemm::Shape<64, 128>>(call, lane);
+  enqueue_tiles<T, tile_gemm::Shape<64, 64>>(call, lane);
 }
 
 // Any dtypes and alignment: a warp per row of W, a lane every 32nd element.

@@ -9,6 +9,15 @@
 
 namespace heddle {
 
+// Tiles of C of which the GEMM has a choice where a shard has more than 64 rows. Those of clusters can be taken where no
+// other lane or rank has SMs of the device.
+struct GatherTile {
+  int rows, columns, cluster;
+  double slowness;  // time for a column of a tile, relative to the largest one; measured (docs/notes/fused.md)
+};
+inline constexpr GatherTile kGatherTiles[] = {
+    {128, 256, 2, 1.00}, {128, 224, 2, 1.00}, {128, 128, 2, 1.06}, {128, 128, 1, 1.12}, {128, 64, 1, 1.25}};
+
 // What the kernels of a call read.
 struct GatherCall {
   ShardTiles tiles;

@@ -414,13 +414,13 @@ void enqueue_for_rows(const PartialCall& call, const Lane& lane) {
   using tile_gemm::Shape;
   if (call.rows.largest() <= Fragments::kGroupRows) return enqueue_partial_tiles<T, Shape<64, 128>>(call, lane);
   if (lane.num_other_sms() > 0) return enqueue_partial_tiles<T, Shape<128, 128>>(call, lane);
-  const auto time = [&](std::int64_t columns) {
-    return columns * ceil_div<std::int64_t>(tiles_of(call, columns, 2), lane.num_sms / 2);
+  const auto time = [&](const PartialTile& tile) {
+    const std::int64_t rounds = ceil_div<std::int64_t>(tiles_of(call, tile.columns, 2), lane.num_sms / 2);
+    return static_cast<double>(rounds * tile.columns) * tile.slowness;
   };
-  constexpr double kNarrow = 1.06;  // of a column of a narrow tile, relative to a wide one: it reads L2 more
-  if (static_cast<double>(time(256)) <= kNarrow * static_cast<double>(time(128)))
-    return enqueue_partial_tiles<T, Shape<128, 256, 2>>(call, lane);
-  enqueue_partial_tiles<T, Shape<128, 128, 2>>(call, lane);
+  const bool wide = call.tile >= 0 ? call.tile == 0 : time(kPartialTiles[0]) <= time(kPartialTiles[1]);
+  if (wide) return enqueue_partial_tiles<T, Shape<128, kPartialTiles[0].columns, 2>>(call, lane);
+  enqueue_partial_tiles<T, Shape<128, kPartialTiles[1].columns, 2>>(call, lane);
 }
 
 }  // namespace
