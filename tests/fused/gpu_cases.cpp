@@ -13,7 +13,6 @@
 namespace heddle {
 namespace {
 
-constexpr std::int64_t kMostGpuRows = 300, kMostGpuColumns = 256, kMostGpuOut = 300;
 constexpr std::size_t kRoomBytes = std::size_t{192} << 20, kWorkspaceBytes = std::size_t{8} << 20;
 
 // One way to be made: what TMA and WGMMA take, or what the plain kernels are for.
@@ -21,12 +20,16 @@ struct GpuForm {
   DType dtype;
   std::int64_t tile_rows;
   std::int64_t unit;  // K, and where it is divided, are multiples of this
+  std::int64_t least_rows = 1, most_rows = 300, most_columns = 256, most_out = 300;
+  int most_calls = 1000, most_in_flight = 1000;
 };
 constexpr GpuForm kForms[] = {{DType::bfloat16, 64, 8},
                               {DType::float16, 128, 8},
                               {DType::bfloat16, 16, 8},
                               {DType::float32, 64, 1},
-                              {DType::bfloat16, 5, 1}};
+                              {DType::bfloat16, 5, 1},
+                              // Several tiles of C per block, and several rounds of its ring.
+                              {DType::float16, 64, 8, 800, 1100, 1536, 4400, 6, 2}};
 // What the fast kernels take, one and several heads of a KV head, and others.
 constexpr GpuDecodeForm kDecodeForms[] = {{8, 2, 128, DType::bfloat16},
                                           {3, 3, 64, DType::float16},
@@ -64,8 +67,8 @@ Tensor empty_result(GpuRank& gpu, std::int64_t rows, std::int64_t columns, DType
 AllGatherLinearLimits gather_limits_of(Sharded sharded, const GpuForm& form) {
   const bool of_rows = sharded == Sharded::rows;
   return {.sharded = sharded,
-          .largest_shard = of_rows ? kMostGpuRows : kMostGpuColumns,
-          .other = of_rows ? kMostGpuColumns - (form.unit == 1 ? 7 : 0) : kMostGpuRows,
+          .largest_shard = of_rows ? form.most_rows : form.most_columns,
+          .other = of_rows ? form.most_columns - (form.unit == 1 ? 7 : 0) : form.most_rows,
           .dtype = form.dtype,
           .tile_rows = form.tile_rows};
 }
@@ -74,34 +77,38 @@ void gather_on_gpus(GpuRank& gpu, Sharded sharded, const GpuForm& form) {
   const bool of_rows = sharded == Sharded::rows;
   const AllGatherLinearLimits limits = gather_limits_of(sharded, form);
   AllGatherLinear fused(gpu.rank.fabric, world_of(gpu.rank.fabric), limits);
-  gpu.run([&](int number) -> GpuRank::Call {
-    const int me = gpu.me();
-    const std::int64_t m = gpu.shared.between(1, kMostGpuRows),
-                       k = of_rows ? limits.other : gpu.shared.between(1, kMostGpuColumns / form.unit) * form.unit;
-    const Shards shards = gpu.drawn_shards(of_rows ? m : k, of_rows ? 1 : form.unit);
-    const auto variant = static_cast<GatherVariant>(gpu.shared.between(0, 2));
-    const auto seed = static_cast<std::uint32_t>(gpu.shared.between(0, 1 << 18));
-    const std::int64_t n = 1 + (static_cast<std::int64_t>(seed) + me * 7) % kMostGpuOut;  // other ranks: other widths
-    const DType y_dtype = seed % 2 == 0 ? form.dtype : DType::float32;
-    const std::vector<float> a = numbers(m * k, seed, form.dtype),
-                             w = numbers(n * k, seed + 7 + static_cast<std::uint32_t>(me), form.dtype),
-                             bias = seed % 3 == 0 ? std::vector<float>{} : numbers(n, seed + 5, DType::bfloat16);
-    const std::int64_t behind = of_rows || me % 2 == 0 ? 0 : form.unit;  // rows that are not packed, on some ranks
-    const std::vector<float> mine =
-        of_rows ? std::vector<float>(a.begin() + shards.begin(me) * k, a.begin() + shards.begins[me + 1] * k)
-                : columns_and_more(a, k, shards.begin(me), shards.count(me), behind);
-    const std::int64_t rows = of_rows ? shards.count(me) : m, columns = of_rows ? k : shards.count(me);
-    const AllGatherLinearParams params{
-        .shards = shards,
-        .x = {gpu.room.put(gpu.rank.stream, encoded(mine, form.dtype)), rows, columns, columns + behind, form.dtype},
-        .weight = weight_on(gpu, w, n, k, form.dtype, bias),
-        .y = empty_result(gpu, m, n, y_dtype),
-        .variant = variant,
-        .tile = number % 6 - 1};
-    return {.enqueue = [&gpu, &fused, params] { fused(params, gpu.lane(), gpu.transfers); },
-            .check = [&gpu, params, a, w, bias, k,
-                      number] { gpu.check(params.y, a, w, bias, k, 0, name_of(params.variant).data(), number); }};
-  });
+  gpu.run(
+      [&](int number) -> GpuRank::Call {
+        const int me = gpu.me();
+        const std::int64_t m = gpu.shared.between(form.least_rows, form.most_rows),
+                           k = of_rows ? limits.other
+                                       : gpu.shared.between(1, form.most_columns / form.unit) * form.unit;
+        const Shards shards = gpu.drawn_shards(of_rows ? m : k, of_rows ? 1 : form.unit);
+        const auto variant = static_cast<GatherVariant>(gpu.shared.between(0, 2));
+        const auto seed = static_cast<std::uint32_t>(gpu.shared.between(0, 1 << 18));
+        const std::int64_t n =
+            form.most_out - (static_cast<std::int64_t>(seed) + me * 7) % 300;  // other ranks: other widths
+        const DType y_dtype = seed % 2 == 0 ? form.dtype : DType::float32;
+        const std::vector<float> a = numbers(m * k, seed, form.dtype),
+                                 w = numbers(n * k, seed + 7 + static_cast<std::uint32_t>(me), form.dtype),
+                                 bias = seed % 3 == 0 ? std::vector<float>{} : numbers(n, seed + 5, DType::bfloat16);
+        const std::int64_t behind = of_rows || me % 2 == 0 ? 0 : form.unit;  // rows that are not packed, on some ranks
+        const std::vector<float> mine =
+            of_rows ? std::vector<float>(a.begin() + shards.begin(me) * k, a.begin() + shards.begins[me + 1] * k)
+                    : columns_and_more(a, k, shards.begin(me), shards.count(me), behind);
+        const std::int64_t rows = of_rows ? shards.count(me) : m, columns = of_rows ? k : shards.count(me);
+        const AllGatherLinearParams params{.shards = shards,
+                                           .x = {gpu.room.put(gpu.rank.stream, encoded(mine, form.dtype)), rows,
+                                                 columns, columns + behind, form.dtype},
+                                           .weight = weight_on(gpu, w, n, k, form.dtype, bias),
+                                           .y = empty_result(gpu, m, n, y_dtype),
+                                           .variant = variant,
+                                           .tile = number % 6 - 1};
+        return {.enqueue = [&gpu, &fused, params] { fused(params, gpu.lane(), gpu.transfers); },
+                .check = [&gpu, params, a, w, bias, k,
+                          number] { gpu.check(params.y, a, w, bias, k, 0, name_of(params.variant).data(), number); }};
+      },
+      form.most_calls, form.most_in_flight);
 }
 
 struct ReduceOperands {
@@ -113,9 +120,9 @@ struct ReduceOperands {
 
 ReduceOperands reduce_operands_on(GpuRank& gpu, const GpuForm& form, std::int64_t n) {
   ReduceOperands made;
-  made.m = gpu.shared.between(1, kMostGpuRows);
+  made.m = gpu.shared.between(form.least_rows, form.most_rows);
   // Every rank has a column.
-  const Shards k = Shards::even(gpu.shared.between(gpu.size(), kMostGpuColumns / form.unit), gpu.size());
+  const Shards k = Shards::even(gpu.shared.between(gpu.size(), form.most_columns / form.unit), gpu.size());
   made.k = k.total() * form.unit;
   const auto seed = static_cast<std::uint32_t>(gpu.shared.between(0, 1 << 18));
   made.a = numbers(made.m * made.k, seed, form.dtype);
@@ -128,42 +135,48 @@ ReduceOperands reduce_operands_on(GpuRank& gpu, const GpuForm& form, std::int64_
 }
 
 std::int64_t out_of(const GpuForm& form) {
-  return form.unit == 1 ? 131 : kMostGpuOut;
+  return form.unit == 1 ? 131 : form.most_out;
 }
 
 void reduce_scatter_on_gpus(GpuRank& gpu, const GpuForm& form) {
   const std::int64_t n = out_of(form);
   LinearReduceScatter fused(gpu.rank.fabric, world_of(gpu.rank.fabric),
-                            {.largest_shard = kMostGpuRows, .n = n, .tile_rows = form.tile_rows});
-  gpu.run([&](int number) -> GpuRank::Call {
-    const ReduceOperands made = reduce_operands_on(gpu, form, n);
-    const Shards rows = gpu.drawn_shards(made.m, 1);
-    const LinearReduceScatterParams params{.rows = rows,
-                                           .x = made.x,
-                                           .weight = made.weight,
-                                           .y = empty_result(gpu, rows.count(gpu.me()), n, DType::float32),
-                                           .tile = number % 3 - 1};
-    return {.enqueue = [&gpu, &fused, params] { fused(params, gpu.lane()); },
-            .check =
-                [&gpu, params, made, number] {
-                  gpu.check(params.y, made.a, made.w, {}, made.k, params.rows.begin(gpu.me()), "linear_reduce_scatter",
-                            number);
-                }};
-  });
+                            {.largest_shard = form.most_rows, .n = n, .tile_rows = form.tile_rows});
+  gpu.run(
+      [&](int number) -> GpuRank::Call {
+        const ReduceOperands made = reduce_operands_on(gpu, form, n);
+        const Shards rows = gpu.drawn_shards(made.m, 1);
+        const LinearReduceScatterParams params{.rows = rows,
+                                               .x = made.x,
+                                               .weight = made.weight,
+                                               .y = empty_result(gpu, rows.count(gpu.me()), n, DType::float32),
+                                               .tile = number % 3 - 1};
+        return {.enqueue = [&gpu, &fused, params] { fused(params, gpu.lane()); },
+                .check =
+                    [&gpu, params, made, number] {
+                      gpu.check(params.y, made.a, made.w, {}, made.k, params.rows.begin(gpu.me()),
+                                "linear_reduce_scatter", number);
+                    }};
+      },
+      form.most_calls, form.most_in_flight);
 }
 
 void all_reduce_on_gpus(GpuRank& gpu, const GpuForm& form) {
   const std::int64_t n = out_of(form);
   LinearAllReduce fused(gpu.rank.fabric, world_of(gpu.rank.fabric),
-                        {.m = kMostGpuRows, .n = n, .tile_rows = form.tile_rows});
-  gpu.run([&](int number) -> GpuRank::Call {
-    const ReduceOperands made = reduce_operands_on(gpu, form, n);
-    const LinearAllReduceParams params{
-        .x = made.x, .weight = made.weight, .y = empty_result(gpu, made.m, n, DType::float32), .tile = number % 3 - 1};
-    return {.enqueue = [&gpu, &fused, params] { fused(params, gpu.lane()); },
-            .check = [&gpu, params, made,
-                      number] { gpu.check(params.y, made.a, made.w, {}, made.k, 0, "linear_all_reduce", number); }};
-  });
+                        {.m = form.most_rows, .n = n, .tile_rows = form.tile_rows});
+  gpu.run(
+      [&](int number) -> GpuRank::Call {
+        const ReduceOperands made = reduce_operands_on(gpu, form, n);
+        const LinearAllReduceParams params{.x = made.x,
+                                           .weight = made.weight,
+                                           .y = empty_result(gpu, made.m, n, DType::float32),
+                                           .tile = number % 3 - 1};
+        return {.enqueue = [&gpu, &fused, params] { fused(params, gpu.lane()); },
+                .check = [&gpu, params, made,
+                          number] { gpu.check(params.y, made.a, made.w, {}, made.k, 0, "linear_all_reduce", number); }};
+      },
+      form.most_calls, form.most_in_flight);
 }
 
 }  // namespace
@@ -176,8 +189,8 @@ std::size_t heap_bytes_of_fused_gpu_course(int ranks) {
     most = std::max(
         {most,
          LinearReduceScatter::heap_bytes(
-             ranks, {.largest_shard = kMostGpuRows, .n = out_of(form), .tile_rows = form.tile_rows}),
-         LinearAllReduce::heap_bytes(ranks, {.m = kMostGpuRows, .n = out_of(form), .tile_rows = form.tile_rows})});
+             ranks, {.largest_shard = form.most_rows, .n = out_of(form), .tile_rows = form.tile_rows}),
+         LinearAllReduce::heap_bytes(ranks, {.m = form.most_rows, .n = out_of(form), .tile_rows = form.tile_rows})});
   }
   for (const GpuDecodeForm& form : kDecodeForms)
     most = std::max(most, FlashDecode::heap_bytes(ranks, gpu_decode_limits(form)));

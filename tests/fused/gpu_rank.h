@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <climits>
 #include <cmath>
 #include <functional>
 #include <vector>
@@ -42,17 +43,18 @@ struct GpuRank {
   }
 
   // `prepare` uploads a call's operands and returns what enqueues it and what checks it. Calls follow each other without
-  // a barrier, late at random.
+  // a barrier, late at random: so many in all, and so many before their results are looked at, at most.
   struct Call {
     std::function<void()> enqueue;
     Check check;
   };
-  void run(const std::function<Call(int)>& prepare) {
-    for (int number = 0; number < rank.course.calls;) {
+  void run(const std::function<Call(int)>& prepare, int most_calls = INT_MAX, int most_in_flight = INT_MAX) {
+    const int in_all = std::min(most_calls, rank.course.calls),
+              in_flight = std::min(most_in_flight, rank.course.calls_in_flight);
+    for (int number = 0; number < in_all;) {
       std::vector<Call> calls;
       room.clear();
-      for (; number < rank.course.calls && std::ssize(calls) < rank.course.calls_in_flight; ++number)
-        calls.push_back(prepare(number));
+      for (; number < in_all && std::ssize(calls) < in_flight; ++number) calls.push_back(prepare(number));
       rank.fabric.meet();
       for (const Call& call : calls) {
         rank.be_late();
