@@ -21,6 +21,9 @@ namespace heddle {
 template <class T>
 struct TileOutput {
   static constexpr int kBoxColumns = 32;
+  static constexpr DType kDType = std::is_same_v<T, float>      ? DType::float32
+                                  : std::is_same_v<T, bfloat16> ? DType::bfloat16
+                                                                : DType::float16;
 
   CUtensorMap map;
   KernelOutput y;
@@ -129,10 +132,9 @@ TileOutput<T> tile_output_of(const char* op, const Tensor& y, const float* bias)
   TileOutput<T> output{.map = {}, .y = output_of(y, bias), .rows = y.rows, .by_tma = false};
   const std::size_t bytes = size_of(y.dtype);
   // Where a row of y ends within 16 bytes, TMA was observed to write beyond it.
-  output.by_tma =
-      (y.dtype == DType::float32 || y.dtype == (std::is_same_v<T, bfloat16> ? DType::bfloat16 : DType::float16)) &&
-      is_aligned(y.data) && static_cast<std::size_t>(y.row_stride) * bytes % 16 == 0 &&
-      static_cast<std::size_t>(y.columns) * bytes % 16 == 0 && y.rows > 0;
+  output.by_tma = (y.dtype == DType::float32 || y.dtype == TileOutput<T>::kDType) && is_aligned(y.data) &&
+                  static_cast<std::size_t>(y.row_stride) * bytes % 16 == 0 &&
+                  static_cast<std::size_t>(y.columns) * bytes % 16 == 0 && y.rows > 0;
   if (!output.by_tma) return output;
   const std::uint32_t units = static_cast<std::uint32_t>(bytes / 2);
   output.map = sm90::tensor_map(op, {.data = y.data,

@@ -1,6 +1,7 @@
-// GEMM + reduce-scatter and GEMM + all-reduce on Hopper: the persistent GEMM of tile_gemm_sm90.cuh stores each tile into
-// the inbox of the rank that sums it. Blocks wait for blocks of other ranks, and, in the sums, for blocks of their own
-// rank: all of them are resident. Each goes through the phases in the same order, so none waits in a circle.
+// GEMM + reduce-scatter and GEMM + all-reduce on Hopper: the persistent GEMM of tile_gemm_sm90.cuh pushes each tile that
+// another rank sums into that rank's inbox. Its own tiles come last: it adds the others' products to them in registers.
+// Blocks wait for blocks of other ranks, so all of them are resident. Each takes other ranks' tiles first, for which it
+// waits for nobody's, so none waits in a circle.
 #include "fused/linear_reduce_scatter/partial_tiles_sm90.h"
 
 #include <cuda_runtime_api.h>
@@ -14,6 +15,7 @@
 #include "device/per_device.h"
 #include "fused/grouped_tiles.h"
 #include "fused/tile_gemm_sm90.cuh"
+#include "fused/tile_output_sm90.cuh"
 #include "kernels/sm90/elements_sm90.cuh"
 
 namespace heddle {
@@ -172,15 +174,19 @@ struct PartialSlots {
     return true;
   }
 
+  // This rank's slots, whose products all ranks have pushed, this one among them.
   template <VotingGroup G>
-  __device__ void finish(const G& group) const {
-    const int first = static_cast<int>(blockIdx.x), blocks = static_cast<int>(gridDim.x);
-    for (int index = first; index < items(peers.rank); index += blocks)
-      if (!sum(group, of_owner(peers.rank, index))) return;
-    if (!to_all) return;
+  __device__ bool sum_all(const G& group) const {
+    for (int index = static_cast<int>(blockIdx.x); index < items(peers.rank); index += static_cast<int>(gridDim.x))
+      if (!sum(group, of_owner(peers.rank, index))) return false;
+    return true;
+  }
+  // Of an all-reduce: the sums of all other ranks.
+  template <VotingGroup G>
+  __device__ void take_sums(const G& group) const {
     for (int step = 1; step < peers.size; ++step) {
       const int owner = (peers.rank + step) % peers.size;
-      for (int index = first; index < items(owner); index += blocks)
+      for (int index = static_cast<int>(blockIdx.x); index < items(owner); index += static_cast<int>(gridDim.x))
         if (!take_sum(group, of_owner(owner, index))) return;
     }
   }
@@ -192,6 +198,7 @@ struct PartialItem {
   int first_slot, slots;  // that exist
   int rows;               // that exist
   int first_x_row, first_w_row;
+  std::int64_t first_y_row;  // of this rank's own
 };
 
 template <class TileShape>
@@ -199,6 +206,7 @@ struct PartialWork {
   using Item = PartialItem;
 
   CUtensorMap x, w;
+  TileOutput<float> y;
   PartialSlots slots;
   const float* bias;
   int k_steps;
@@ -229,7 +237,8 @@ struct PartialWork {
             .slots = exists ? min(kSlotsOfItem, slots.column_tiles - column_tile) : 0,
             .rows = exists ? slots.rows_of(owner, row_tile) : 0,
             .first_x_row = static_cast<int>(slots.shards.begin(owner)) + row_tile * slots.slot_rows,
-            .first_w_row = column_tile * static_cast<int>(kPartialColumns)};
+            .first_w_row = column_tile * static_cast<int>(kPartialColumns),
+            .first_y_row = (slots.to_all ? slots.shards.begin(owner) : 0) + std::int64_t{row_tile} * slots.slot_rows};
   }
   __device__ const CUtensorMap& w_map() const { return w; }
   __device__ int steps(const Item&) const { return k_steps; }
@@ -243,34 +252,121 @@ struct PartialWork {
       });
   }
 
-  // A wait that gives up is in the record, and what is stored then is undefined.
+  // f(peer, slot) for the other ranks and the item's slots.
+  template <class F>
+  __device__ void each_slot_of_others(const Item& item, F f) const {
+    for (int step = 1; step < slots.peers.size; ++step)
+      for (int i = 0; i < item.slots; ++i) f((slots.peers.rank + step) % slots.peers.size, item.first_slot + i);
+  }
+
+  // Of another rank's item: the credit to push the product. Of an own one: the products of all others, which are added to
+  // the sums in registers; and, in an all-reduce, the credit to push those. A wait that gives up is in the record, and
+  // what is stored then is undefined.
   __device__ void before_store(const Item& item) const {
-    for (int i = 0; i < item.slots; ++i)
-      static_cast<void>(slots.begin_product(DeviceWarp{}, item.owner, item.first_slot + i));
+    const DeviceWarp warp;
+    if (item.owner != slots.peers.rank) {
+      for (int i = 0; i < item.slots; ++i)
+        static_cast<void>(slots.begin_product(warp, item.owner, item.first_slot + i));
+      return;
+    }
+    each_slot_of_others(item, [&](int peer, int slot) {
+      static_cast<void>(await_full(warp, slots.peers, peer, slots.partials.channel, slot, "reduce: tile"));
+      if (slots.to_all) static_cast<void>(claim(warp, slots.peers, peer, slots.sums.channel, slot, "sum: credit"));
+    });
   }
   __device__ void after_store(const Item& item) const {
-    for (int i = 0; i < item.slots; ++i) slots.end_product(DeviceWarp{}, item.owner, item.first_slot + i);
+    const DeviceWarp warp;
+    if (item.owner != slots.peers.rank) {
+      for (int i = 0; i < item.slots; ++i) slots.end_product(warp, item.owner, item.first_slot + i);
+      return;
+    }
+    each_slot_of_others(item, [&](int peer, int slot) {
+      give_back(warp, slots.peers, peer, slots.partials.channel, slot, 1);
+      if (slots.to_all) fill(warp, slots.peers, peer, slots.sums.channel, slot);
+    });
   }
 
   template <int kSums>
-  __device__ void store(const Item& item, const tile_gemm::Part& part, const float (&sums)[kSums], std::byte*) const {
-    if (part.row() >= item.rows) return;
-    constexpr int kEights = Fragments::kColumns / 8;
+  __device__ void store(const Item& item, const tile_gemm::Part& part, float (&sums)[kSums], std::byte* staging) const {
+    const bool own = item.owner == slots.peers.rank;
+    if (part.row() < item.rows) {
+      if (bias != nullptr) add_bias(item, part, sums);
+      if (own)
+        add_products(item, part, sums);
+      else
+        push(item, part, sums, slots.product(item.owner, item.first_slot), slots.partials);
+    }
+    __syncwarp();
+    if (own) y.store(item.first_y_row, item.first_w_row, item.rows, part, sums, staging);
+  }
+
+  template <int kSums>
+  __device__ void add_bias(const Item& item, const tile_gemm::Part& part, float (&sums)[kSums]) const {
 #pragma unroll
     for (int i = 0; i < kSums / 4; ++i) {
-      const int eight = part.first_column / 8 + i, slot = eight / kEights;
-      if (slot >= item.slots) return;
-      float4 v = make_float4(sums[4 * i], sums[4 * i + 1], sums[4 * i + 2], sums[4 * i + 3]);
-      if (bias != nullptr) {
-        const int column = item.first_w_row + part.column(i);
-        const float first = column < slots.n ? bias[column] : 0, second = column + 1 < slots.n ? bias[column + 1] : 0;
-        v = make_float4(v.x + first, v.y + second, v.z + first, v.w + second);
-      }
-      auto* const to = reinterpret_cast<float4*>(slots.product(item.owner, item.first_slot + slot));
-      to[Fragments::vector(part.first_row / Fragments::kGroupRows, eight % kEights, tile_gemm::Part::thread())] = v;
+      const int column = item.first_w_row + part.column(i);
+      const float first = column < slots.n ? bias[column] : 0, second = column + 1 < slots.n ? bias[column + 1] : 0;
+      sums[4 * i] += first;
+      sums[4 * i + 1] += second;
+      sums[4 * i + 2] += first;
+      sums[4 * i + 3] += second;
     }
   }
-  __device__ void finish_stores() const {}
+
+  // Where a thread's vector i of the item's sums lies, from its first slot's buffer on.
+  __device__ std::size_t place_of(const tile_gemm::Part& part, int i, const TileSlots& of) const {
+    const int eight = part.first_column / 8 + i;
+    constexpr int kEights = Fragments::kColumns / 8;
+    return static_cast<std::size_t>(eight / kEights) * of.tile_bytes +
+           sizeof(float4) * static_cast<std::size_t>(Fragments::vector(part.first_row / Fragments::kGroupRows,
+                                                                       eight % kEights, tile_gemm::Part::thread()));
+  }
+  __device__ bool has_vector(const Item& item, const tile_gemm::Part& part, int i) const {
+    return (part.first_column + i * 8) / Fragments::kColumns < item.slots;
+  }
+
+  template <int kSums>
+  __device__ void push(const Item& item, const tile_gemm::Part& part, const float (&sums)[kSums], float* first_slot,
+                       const TileSlots& of) const {
+#pragma unroll
+    for (int i = 0; i < kSums / 4; ++i)
+      if (has_vector(item, part, i))
+        *reinterpret_cast<float4*>(reinterpret_cast<std::byte*>(first_slot) + place_of(part, i, of)) =
+            make_float4(sums[4 * i], sums[4 * i + 1], sums[4 * i + 2], sums[4 * i + 3]);
+  }
+
+  // Adds in rank order; an all-reduce hands the sums on.
+  template <int kSums>
+  __device__ void add_products(const Item& item, const tile_gemm::Part& part, float (&sums)[kSums]) const {
+    const Peers& peers = slots.peers;
+#pragma unroll
+    for (int i = 0; i < kSums / 4; ++i) {
+      if (!has_vector(item, part, i)) break;
+      const float4 own = make_float4(sums[4 * i], sums[4 * i + 1], sums[4 * i + 2], sums[4 * i + 3]);
+      float4 all = own;
+      for (int rank = 0; rank < peers.size; ++rank) {
+        const float4 one = rank == peers.rank
+                               ? own
+                               : *reinterpret_cast<const float4*>(slots.partials.arriving(rank, item.first_slot) +
+                                                                  place_of(part, i, slots.partials));
+        all = rank == 0 ? one : make_float4(all.x + one.x, all.y + one.y, all.z + one.z, all.w + one.w);
+      }
+      sums[4 * i] = all.x;
+      sums[4 * i + 1] = all.y;
+      sums[4 * i + 2] = all.z;
+      sums[4 * i + 3] = all.w;
+    }
+    if (!slots.to_all) return;
+    for (int step = 1; step < peers.size; ++step)
+      push(item, part, sums,
+           reinterpret_cast<float*>(
+               peers.at((peers.rank + step) % peers.size, slots.sums.arriving(peers.rank, item.first_slot))),
+           slots.sums);
+  }
+
+  __device__ void finish_stores() const {
+    y.finish();
+  }
 };
 
 // The threads that multiply: all warps behind the first warpgroup.
@@ -283,7 +379,8 @@ __device__ DeviceWarps multipliers() {
 template <class T, class TileShape>
 __global__ void __launch_bounds__(TileShape::kThreads, 1)
     partial_tiles(const __grid_constant__ PartialWork<TileShape> work, const __grid_constant__ KernelWaits waits) {
-  if (tile_gemm::run<T, TileShape>(work, waits)) work.slots.finish(multipliers<TileShape>());
+  const bool multiplies = tile_gemm::run<T, TileShape>(work, waits);
+  if (multiplies && work.slots.to_all) work.slots.take_sums(multipliers<TileShape>());
 }
 
 // Any dtypes and alignment: a block takes a slot, a thread sums of it.
@@ -319,7 +416,7 @@ __global__ void __launch_bounds__(kPlainPartialThreads)
       slots.end_product(block, owner, slots.slot(item));
     }
   }
-  slots.finish(block);
+  if (slots.sum_all(block) && slots.to_all) slots.take_sums(block);
 }
 
 PartialSlots slots_of(const PartialCall& call) {
@@ -387,6 +484,7 @@ void enqueue_partial_tiles(const PartialCall& call, const Lane& lane) {
   const PartialWork<TileShape> work{
       .x = map(call.x.data, call.x.rows, call.x.row_stride, TileShape::kRows),
       .w = map(call.weight.row(0), call.weight.out_features, call.x.columns, TileShape::kWBoxRows),
+      .y = tile_output_of<float>(kPartialName, call.y, nullptr),
       .slots = slots_of(call),
       .bias = call.weight.bias,
       .k_steps = static_cast<int>(ceil_div<std::int64_t>(call.x.columns, tile_gemm::kDepth))};
