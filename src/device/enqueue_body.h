@@ -30,7 +30,6 @@ struct BodyShape {
   // ranks. The CPU has one thread per rank.
   int blocks = 1;
   int threads = 256;
-  unsigned cluster = 1;  // blocks that are placed on neighbouring SMs; `blocks` is a multiple of it
 };
 
 #ifdef __CUDACC__
@@ -54,7 +53,6 @@ void enqueue_body(Stream& stream, const BodyShape& shape, const Body& body) {
   launch_sm90("enqueue_body", run_body<Body>,
               {.grid = dim3(static_cast<unsigned>(shape.blocks)),
                .block = dim3(static_cast<unsigned>(shape.threads)),
-               .cluster = shape.cluster,
                .programmatic = false},
               stream, body);
 #else

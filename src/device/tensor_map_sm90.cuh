@@ -115,8 +115,9 @@ __device__ inline void wait_until_stores_have_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
 }
 // Waits until they have also written.
+template <int kPending = 0>
 __device__ inline void wait_for_stores() {
-  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+  asm volatile("cp.async.bulk.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
 }  // namespace heddle::sm90

@@ -16,6 +16,7 @@
 #include "device/channel_calls.h"
 #include "device/enqueue_body.h"
 #include "fused/all_gather_linear/produce.cuh"
+#include "fused/all_gather_linear/send_tiles_sm90.h"
 #include "fused/grouped_tiles.h"
 #include "fused/tile_gemm_sm90.cuh"
 #include "fused/tile_output_sm90.cuh"
@@ -406,11 +407,8 @@ void enqueue_shard_sm90(const GatherCall& call, int sms, Stream& transfers) {
                        static_cast<std::size_t>(call.params.x.row_stride) * size_of(call.params.x.dtype)};
   const int tiles = call.tiles.tiles(call.peers.rank);
   if (tiles == 0 || call.peers.size == 1) return;
-  // In pairs, side by side, so that the GEMM's clusters find pairs of SMs.
-  const bool in_pairs = call.alone && sms % 2 == 0;
-  const BodyShape shape{.blocks = in_pairs ? std::min(sms, tiles + tiles % 2) : std::min(sms, tiles),
-                        .threads = kProducerThreads,
-                        .cluster = in_pairs ? 2U : 1U};
+  if (is_for_bulk_copies(call)) return send_tiles_sm90(call, sms, transfers);
+  const BodyShape shape{.blocks = std::min(sms, tiles), .threads = kProducerThreads};
   if (call.params.variant == GatherVariant::pull)
     enqueue_body(transfers, shape, Produce<OfferShard>{{call.tiles, shard, call.slots}, call.peers});
   else
