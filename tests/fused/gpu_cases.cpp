@@ -29,7 +29,7 @@ constexpr GpuForm kForms[] = {{DType::bfloat16, 64, 8},
                               {DType::float32, 64, 1},
                               {DType::bfloat16, 5, 1},
                               // Several tiles of C per block, and several rounds of its ring.
-                              {DType::float16, 64, 8, 800, 1100, 1536, 4400, 6, 2}};
+                              {DType::float16, 64, 8, 800, 1100, 640, 4400, 6, 2}};
 // What the fast kernels take, one and several heads of a KV head, and others.
 constexpr GpuDecodeForm kDecodeForms[] = {{8, 2, 128, DType::bfloat16},
                                           {3, 3, 64, DType::float16},
