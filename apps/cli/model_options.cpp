@@ -83,9 +83,11 @@ CutOffs tuned_sums_here(bool processes, Device device, int ranks) {
 
 // Of TpMode::weave.
 SplitOptions weave_split(const ModelOptions& options, const SplitKey& key) {
-  if (options.split_tokens) return {.kind = SplitKind::smart, .min_tokens = *options.split_tokens};
   const int otherwise = key.device == DeviceKind::cpu ? kSplitTokensOnCpu : kSplitTokensOnGpu;
-  return tuned_split_here(key).value_or(SplitOptions{.kind = SplitKind::smart, .min_tokens = otherwise});
+  SplitOptions split{.kind = SplitKind::smart, .min_tokens = options.split_tokens.value_or(otherwise)};
+  if (!options.split_tokens) split = tuned_split_here(key).value_or(split);
+  split.transfer_sms = options.transfer_sms.value_or(split.transfer_sms);
+  return split;
 }
 
 std::string text_of(const SplitOptions& split) {
@@ -347,6 +349,14 @@ void require_ranks(int ranks, int context_ranks) {
                             ranks * context_ranks, kMaxRanks);
 }
 
+void add_transfer_sms_option(CLI::App& command, ModelOptions& options) {
+  add_number_option<int>(
+      command, "--transfer-sms", options.transfer_sms,
+      "With --tp-mode weave on GPUs, SMs of each that sum over ranks while the others compute; default "
+      "16",
+      {.min = 1, .max = 66});
+}
+
 void add_tensor_parallel_options(CLI::App& command, ModelOptions& options) {
   add_ranks_option(command, options.ranks);
   add_context_ranks_option(command, options.context_ranks);
@@ -372,6 +382,7 @@ void add_tensor_parallel_options(CLI::App& command, ModelOptions& options) {
                          "With --tp-mode weave, tokens of the smallest step that is computed in two parts; default "
                          "what heddle tune found, else 1024 on GPUs and 64 on the CPU",
                          {.min = 2, .max = 1 << 20});
+  add_transfer_sms_option(command, options);
 }
 
 void add_model_options(CLI::App& command, ModelOptions& options) {
@@ -458,7 +469,7 @@ RankModels load(const ModelSource& source, const ModelOptions& given, EngineOpti
       if (choice.mode != TpMode::standard) engine.tables.fused = std::move(choice.fused);
     } else if (loading.tp_mode == TpMode::weave) {
       engine.split = weave_split(options, key);
-      engine.tables.fused = weave_sums(tuned_modes_here(key).fused, key.device);
+      engine.tables.fused = tuned_modes_here(key).fused.value_or(FusedTable{});
     }
     if (!follows && loading.tp_mode != TpMode::symmetric)
       engine.tables.sums = tuned_sums_here(launched > 1, devices.front(), options.ranks);

@@ -64,11 +64,6 @@ ModeChoice choose_mode(const TunedModes& tuned) {
   return choice;
 }
 
-FusedTable weave_sums(const std::optional<FusedTable>& tuned, DeviceKind device) {
-  if (tuned) return *tuned;
-  return device == DeviceKind::cpu ? FusedTable{} : FusedTable{{.fused = false}};
-}
-
 std::optional<FusedTable> tuned_fused(const TunedStore& store, const SplitKey& key) {
   const auto value = store.value(fused_name_of(key));
   if (!value || !value->is_array() || value->empty()) return std::nullopt;

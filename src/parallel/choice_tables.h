@@ -63,10 +63,6 @@ struct ModeChoice {
 // smaller steps stay whole, and its sums are fused only where that was faster. So no size is slower than by default.
 ModeChoice choose_mode(const TunedModes& tuned);
 
-// By which sums TpMode::weave adds: as tuned; otherwise always by the fused operator on the CPU, and never on GPUs, where it
-// was measured to be slower for long prompts.
-FusedTable weave_sums(const std::optional<FusedTable>& tuned, DeviceKind device);
-
 // What `heddle tune sums` has left in the machine's store for a model on so many ranks. Nothing: not tuned, or no table.
 std::optional<FusedTable> tuned_fused(const TunedStore& store, const SplitKey& key);
 void put_tuned_fused(TunedStore& store, const SplitKey& key, const FusedTable& table);

@@ -20,6 +20,8 @@ std::string_view name_of(SplitKind kind);
 struct SplitOptions {
   SplitKind kind = SplitKind::none;
   int min_tokens = 0;  // of a step that is cut
+  // Of a GPU's SMs, what such a step gives to exchanges between ranks; at most half.
+  int transfer_sms = 16;
 };
 
 // What the kernels of a layer make of a number of tokens; empty where no step can be cut.

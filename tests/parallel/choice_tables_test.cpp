@@ -57,12 +57,6 @@ TEST(ModeChoice, TakesWhatWasMeasuredToBeFasterAndNothingElse) {
   EXPECT_EQ(choose_mode({.split = from_512}).fused, never);
 }
 
-TEST(ModeChoice, UntunedPartsAreFusedOnTheCpuAlone) {
-  EXPECT_TRUE(choices_for({.fused = weave_sums({}, DeviceKind::cpu)}, 5, 1).fused_sums);
-  EXPECT_FALSE(choices_for({.fused = weave_sums({}, DeviceKind::cuda)}, 5, 1).fused_sums);
-  EXPECT_EQ(weave_sums(FusedTable{{8, true}, {kMany, false}}, DeviceKind::cuda).size(), 2u);
-}
-
 TEST(ChoiceTables, AreFoundAgainForTheSameModelAndRanksAlone) {
   TunedStore store({}, "machine", "1");
   EXPECT_FALSE(tuned_fused(store, kSmallModel).has_value());
