@@ -363,11 +363,14 @@ void add_tensor_parallel_options(CLI::App& command, ModelOptions& options) {
   command
       .add_option_function<std::string>(
           "--tp-mode", [&options](const std::string& name) { options.tp_mode = *tp_mode_named(name); },
-          "With --tp, how ranks add what blocks leave: default: an all-reduce, then the norm; symmetric: the same, by "
-          "Heddle's own all-reduce; fused: all-reduce, residual and norm in one; weave: default, while another part of "
-          "the batch computes; sequence (CPU, no experts): each rank normalises its own "
+          "With --tp, how ranks add what blocks leave: default: an all-reduce (by NCCL where each rank has a GPU of "
+          "its "
+          "own), then the norm; symmetric: the same, by Heddle's own all-reduce; fused: all-reduce, residual and norm "
+          "in "
+          "one; weave: fused, while another part of the batch computes; sequence (CPU, no experts): each rank "
+          "normalises its own "
           "tokens, and GEMMs gather and sum them tile by tile; no-comm: nothing crosses ranks, so the text is wrong; "
-          "auto: what heddle tune found fastest, else default")
+          "auto: what heddle tune found fastest, else default on the CPU and symmetric on GPUs")
       ->check(CLI::IsMember(tp_mode_names()))
       ->default_str("auto");
   command
@@ -463,10 +466,10 @@ RankModels load(const ModelSource& source, const ModelOptions& given, EngineOpti
     // hold for all (RankWorld::mode, StepPlan). What was tuned needs the others' memory, so machines have the default.
     if (options.tp_mode == TpMode::automatic && options.context_ranks == 1 && !follows &&
         (launched == 1 || run_shares_memory())) {
-      ModeChoice choice = choose_mode(tuned_modes_here(key));
+      ModeChoice choice = choose_mode(tuned_modes_here(key), key.device);
       loading.tp_mode = choice.mode;
       engine.split = choice.split;
-      if (choice.mode != TpMode::standard) engine.tables.fused = std::move(choice.fused);
+      if (uses_all_reduce_norm(choice.mode)) engine.tables.fused = std::move(choice.fused);
     } else if (loading.tp_mode == TpMode::weave) {
       engine.split = weave_split(options, key);
       engine.tables.fused = tuned_modes_here(key).fused.value_or(FusedTable{});

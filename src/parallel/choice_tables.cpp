@@ -53,8 +53,9 @@ FusedTable choose_fused(const std::vector<FusedSample>& samples) {
   return table;
 }
 
-ModeChoice choose_mode(const TunedModes& tuned) {
-  ModeChoice choice{.fused = tuned.fused.value_or(FusedTable{{.fused = false}})};
+ModeChoice choose_mode(const TunedModes& tuned, DeviceKind device) {
+  ModeChoice choice{.mode = device == DeviceKind::cuda ? TpMode::symmetric : TpMode::standard,
+                    .fused = tuned.fused.value_or(FusedTable{{.fused = false}})};
   if (tuned.split && tuned.split->kind != SplitKind::none) {
     choice.mode = TpMode::weave;
     choice.split = *tuned.split;
