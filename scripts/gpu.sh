@@ -613,7 +613,7 @@ decode_choice() {
 
 # In the order of what is wanted most. A layer of llama-3.3-70b, since the whole does not fit two GPUs.
 token_weave() {
-  local ranks devices mode card
+  local ranks devices mode card figure parts
   card=$(nvidia-smi --query-gpu=name --format=csv,noheader | grep -oE '[A-Z][0-9]+' | head -n 1 | tr A-Z a-z)
   ranks=$(nvidia-smi --list-gpus | grep -c '^GPU')
   devices=$(seq -s, -f 'cuda:%g' 0 $((ranks - 1)))
@@ -629,8 +629,9 @@ token_weave() {
       --json "$logs/modes-$card-$ranks-ranks-figure-$figure.json"
   done
   for mode in default symmetric fused weave no-comm; do
+    [ $mode = weave ] && parts=(--split-tokens 1024) || parts=()
     run "token-weave-prefill-$mode" 45 "$bin/heddle" bench prefill --model synth:llama-3-8b --device "$devices" --tp "$ranks" \
-      --tp-mode $mode --tokens 2048,8192 --step-tokens 8192 --repeats 5 --json "$logs/modes-$card-$ranks-ranks-$mode-prefill-llama-3-8b.json"
+      --tp-mode $mode "${parts[@]}" --tokens 2048,8192 --step-tokens 8192 --repeats 5 --json "$logs/modes-$card-$ranks-ranks-$mode-prefill-llama-3-8b.json"
     run "token-weave-decode-$mode" 45 "$bin/heddle" bench decode --model synth:llama-3-8b --device "$devices" --tp "$ranks" \
       --tp-mode $mode --case 1x1024,16x1024 --repeats 5 --json "$logs/modes-$card-$ranks-ranks-$mode-decode-llama-3-8b.json"
   done

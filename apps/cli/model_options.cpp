@@ -52,8 +52,9 @@ std::string text_of(const RankModels& ranks) {
   return text;
 }
 
-// Where nothing is tuned: below, the paper's models lose by it on GPUs (TokenWeave, 4.2); on the CPU a few tiles.
-constexpr int kSplitTokensOnGpu = 1024, kSplitTokensOnCpu = 64;
+// Where nothing is tuned. On two H100s no step of up to 8192 tokens was faster in two parts than whole and fused
+// (docs/notes/token_weave.md); on the CPU a few tiles.
+constexpr int kSplitTokensOnGpu = 16384, kSplitTokensOnCpu = 64;
 
 // What `heddle tune` has found; nothing: it did not run.
 std::optional<SplitOptions> tuned_split_here(const SplitKey& key) {
@@ -353,7 +354,7 @@ void add_transfer_sms_option(CLI::App& command, ModelOptions& options) {
   add_number_option<int>(
       command, "--transfer-sms", options.transfer_sms,
       "With --tp-mode weave on GPUs, SMs of each that sum over ranks while the others compute; default "
-      "16",
+      "8",
       {.min = 1, .max = 66});
 }
 
@@ -383,7 +384,7 @@ void add_tensor_parallel_options(CLI::App& command, ModelOptions& options) {
       ->default_str("auto");
   add_number_option<int>(command, "--split-tokens", options.split_tokens,
                          "With --tp-mode weave, tokens of the smallest step that is computed in two parts; default "
-                         "what heddle tune found, else 1024 on GPUs and 64 on the CPU",
+                         "what heddle tune found, else 16384 on GPUs and 64 on the CPU",
                          {.min = 2, .max = 1 << 20});
   add_transfer_sms_option(command, options);
 }
