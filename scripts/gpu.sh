@@ -36,6 +36,8 @@
 #                  llama-3.3-70b where it fits (4 minutes)
 #     decode-choice  decode steps with fused attention: goldens, the 1000 sums by a demo model with wide heads, on one rank and on two
 #                  that share the GPU, `heddle tune decode` of each MODEL (3 minutes)
+#     token-weave  issue 28, on every GPU, or on 2 ranks that share one: the norm's course, the 1000 sums in every mode, figures 4,
+#                  10, 14 and 12, decode and prefill of llama-3-8b in every mode (9 minutes)
 #     fused        fused operators on 2 and 4 ranks that share the GPU: course, tests, a soak with late ranks, benchmarks (5 minutes)
 #     load         `heddle bench load` of each MODEL: time of loading weights against what disk and bus allow (30 s; 25 s; 10 s)
 #     generate     tokens per second of `heddle generate` against steps of `heddle bench decode` (10 s per MODEL)
@@ -83,7 +85,7 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
     --seconds) seconds=$(number_of "$@") || exit; shift 2 ;;
     --help | -h) usage 0 ;;
     smoke | cases | bench | conformance | soak | failure | threads | sanitize | replays) steps+=("$1"); shift ;;
-    gpu-tests | decode | plain | prefill | startup | operators | compared | memcheck | short | broken | accuracy | tp | every-gpu | decode-choice | fused | load | generate | batches | pages | vllm | flashinfer)
+    gpu-tests | decode | plain | prefill | startup | operators | compared | memcheck | short | broken | accuracy | tp | every-gpu | decode-choice | token-weave | fused | load | generate | batches | pages | vllm | flashinfer)
       one_gpu_steps+=("$1"); shift ;;
     mutations) one_gpu_steps+=("$1"); shift ;;
     one-gpu) one_gpu_steps+=(gpu-tests decode prefill startup operators accuracy memcheck); shift ;;
@@ -609,6 +611,36 @@ decode_choice() {
   for model in "${models[@]}"; do run "decode-choice-tune-$model" 100 "$bin/heddle" tune decode --model "synth:$model" --device cuda; done
 }
 
+# In the order of what is wanted most. A layer of llama-3.3-70b, since the whole does not fit two GPUs.
+token_weave() {
+  local ranks devices mode card figure parts
+  card=$(nvidia-smi --query-gpu=name --format=csv,noheader | grep -oE '[A-Z][0-9]+' | head -n 1 | tr A-Z a-z)
+  ranks=$(nvidia-smi --list-gpus | grep -c '^GPU')
+  devices=$(seq -s, -f 'cuda:%g' 0 $((ranks - 1)))
+  [ "$ranks" -gt 1 ] || { ranks=2; devices=$(shared_gpu 2); }
+  run token-weave-course 60 "$bin/heddle_fused_cases" --fabric nvlink-ipc --threads "$ranks" --only all_reduce_norm --calls 60 \
+    --late 100000
+  source_folder || return
+  for mode in default symmetric fused weave; do
+    sums "token-weave-sums-$mode" --device "$devices" --tp "$ranks" --tp-mode $mode
+  done
+  for figure in 4 10; do
+    run "token-weave-figure-$figure" 30 "$bin/heddle" bench token-weave --figure $figure --device "$devices" \
+      --json "$logs/modes-$card-$ranks-ranks-figure-$figure.json"
+  done
+  for mode in default symmetric fused weave no-comm; do
+    [ $mode = weave ] && parts=(--split-tokens 1024) || parts=()
+    run "token-weave-prefill-$mode" 45 "$bin/heddle" bench prefill --model synth:llama-3-8b --device "$devices" --tp "$ranks" \
+      --tp-mode $mode "${parts[@]}" --tokens 2048,8192 --step-tokens 8192 --repeats 5 --json "$logs/modes-$card-$ranks-ranks-$mode-prefill-llama-3-8b.json"
+    run "token-weave-decode-$mode" 45 "$bin/heddle" bench decode --model synth:llama-3-8b --device "$devices" --tp "$ranks" \
+      --tp-mode $mode --case 1x1024,16x1024 --repeats 5 --json "$logs/modes-$card-$ranks-ranks-$mode-decode-llama-3-8b.json"
+  done
+  run token-weave-figure-14 60 "$bin/heddle" bench token-weave --figure 14 --model synth:llama-3.3-70b,layers=1 --tp "$ranks" \
+    --device "$devices" --tokens 1024,4096,8192 --json "$logs/modes-$card-$ranks-ranks-figure-14.json"
+  run token-weave-figure-12 90 "$bin/heddle" bench token-weave --figure 12 --model synth:llama-3-8b --tp "$ranks" --device "$devices" \
+    --json "$logs/modes-$card-$ranks-ranks-figure-12.json"
+}
+
 # The shapes of figure 9 of "Eliminating Multi-GPU Performance Taxes", a rank's part of 4 divided once more, and figure 10's.
 fused() {
   local ranks operator
@@ -736,6 +768,7 @@ for step in "${steps[@]}"; do
     tp) tp ;;
     every-gpu) every_gpu ;;
     decode-choice) decode_choice ;;
+    token-weave) token_weave ;;
     fused) fused ;;
     load) load ;;
     generate) generate ;;

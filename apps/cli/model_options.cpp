@@ -52,8 +52,9 @@ std::string text_of(const RankModels& ranks) {
   return text;
 }
 
-// Where nothing is tuned: below, the paper's models lose by it on GPUs (TokenWeave, 4.2); on the CPU a few tiles.
-constexpr int kSplitTokensOnGpu = 1024, kSplitTokensOnCpu = 64;
+// Where nothing is tuned. On two H100s no step of up to 8192 tokens was faster in two parts than whole and fused
+// (docs/notes/token_weave.md); on the CPU a few tiles.
+constexpr int kSplitTokensOnGpu = 16384, kSplitTokensOnCpu = 64;
 
 // What `heddle tune` has found; nothing: it did not run.
 std::optional<SplitOptions> tuned_split_here(const SplitKey& key) {
@@ -83,9 +84,11 @@ CutOffs tuned_sums_here(bool processes, Device device, int ranks) {
 
 // Of TpMode::weave.
 SplitOptions weave_split(const ModelOptions& options, const SplitKey& key) {
-  if (options.split_tokens) return {.kind = SplitKind::smart, .min_tokens = *options.split_tokens};
   const int otherwise = key.device == DeviceKind::cpu ? kSplitTokensOnCpu : kSplitTokensOnGpu;
-  return tuned_split_here(key).value_or(SplitOptions{.kind = SplitKind::smart, .min_tokens = otherwise});
+  SplitOptions split{.kind = SplitKind::smart, .min_tokens = options.split_tokens.value_or(otherwise)};
+  if (!options.split_tokens) split = tuned_split_here(key).value_or(split);
+  split.transfer_sms = options.transfer_sms.value_or(split.transfer_sms);
+  return split;
 }
 
 std::string text_of(const SplitOptions& split) {
@@ -347,17 +350,28 @@ void require_ranks(int ranks, int context_ranks) {
                             ranks * context_ranks, kMaxRanks);
 }
 
+void add_transfer_sms_option(CLI::App& command, ModelOptions& options) {
+  add_number_option<int>(
+      command, "--transfer-sms", options.transfer_sms,
+      "With --tp-mode weave on GPUs, SMs of each that sum over ranks while the others compute; default "
+      "8",
+      {.min = 1, .max = 66});
+}
+
 void add_tensor_parallel_options(CLI::App& command, ModelOptions& options) {
   add_ranks_option(command, options.ranks);
   add_context_ranks_option(command, options.context_ranks);
   command
       .add_option_function<std::string>(
           "--tp-mode", [&options](const std::string& name) { options.tp_mode = *tp_mode_named(name); },
-          "With --tp, how ranks add what blocks leave: default: an all-reduce, then the norm; symmetric: the same, by "
-          "Heddle's own all-reduce; fused: all-reduce, residual and norm in one; weave: default, while another part of "
-          "the batch computes; sequence (CPU, no experts): each rank normalises its own "
+          "With --tp, how ranks add what blocks leave: default: an all-reduce (by NCCL where each rank has a GPU of "
+          "its "
+          "own), then the norm; symmetric: the same, by Heddle's own all-reduce; fused: all-reduce, residual and norm "
+          "in "
+          "one; weave: fused, while another part of the batch computes; sequence (CPU, no experts): each rank "
+          "normalises its own "
           "tokens, and GEMMs gather and sum them tile by tile; no-comm: nothing crosses ranks, so the text is wrong; "
-          "auto: what heddle tune found fastest, else default")
+          "auto: what heddle tune found fastest, else default on the CPU and symmetric on GPUs")
       ->check(CLI::IsMember(tp_mode_names()))
       ->default_str("auto");
   command
@@ -370,8 +384,9 @@ void add_tensor_parallel_options(CLI::App& command, ModelOptions& options) {
       ->default_str("auto");
   add_number_option<int>(command, "--split-tokens", options.split_tokens,
                          "With --tp-mode weave, tokens of the smallest step that is computed in two parts; default "
-                         "what heddle tune found, else 1024 on GPUs and 64 on the CPU",
+                         "what heddle tune found, else 16384 on GPUs and 64 on the CPU",
                          {.min = 2, .max = 1 << 20});
+  add_transfer_sms_option(command, options);
 }
 
 void add_model_options(CLI::App& command, ModelOptions& options) {
@@ -452,13 +467,13 @@ RankModels load(const ModelSource& source, const ModelOptions& given, EngineOpti
     // hold for all (RankWorld::mode, StepPlan). What was tuned needs the others' memory, so machines have the default.
     if (options.tp_mode == TpMode::automatic && options.context_ranks == 1 && !follows &&
         (launched == 1 || run_shares_memory())) {
-      ModeChoice choice = choose_mode(tuned_modes_here(key));
+      ModeChoice choice = choose_mode(tuned_modes_here(key), key.device);
       loading.tp_mode = choice.mode;
       engine.split = choice.split;
-      if (choice.mode != TpMode::standard) engine.tables.fused = std::move(choice.fused);
+      if (uses_all_reduce_norm(choice.mode)) engine.tables.fused = std::move(choice.fused);
     } else if (loading.tp_mode == TpMode::weave) {
       engine.split = weave_split(options, key);
-      engine.tables.fused = weave_sums(tuned_modes_here(key).fused, key.device);
+      engine.tables.fused = tuned_modes_here(key).fused.value_or(FusedTable{});
     }
     if (!follows && loading.tp_mode != TpMode::symmetric)
       engine.tables.sums = tuned_sums_here(launched > 1, devices.front(), options.ranks);

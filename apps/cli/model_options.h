@@ -35,6 +35,7 @@ struct ModelOptions {
   TpMode tp_mode = TpMode::automatic;
   DecodeMode decode = DecodeMode::automatic;
   std::optional<int> split_tokens;  // TpMode::weave: tokens of the smallest step in two parts; nothing: as tuned
+  std::optional<int> transfer_sms;  // likewise: SMs that sum while the others compute; nothing: SplitOptions' default
   bool verbose = false;             // report on standard error where the model runs, why, and the memory it needs
   bool quiet = false;               // no progress bar
   std::vector<RankFact> given;      // the command and its options, which the processes of a run compare (launched.h)
@@ -61,6 +62,9 @@ void add_ranks_option(CLI::App& command, int& ranks);
 
 // --cp.
 void add_context_ranks_option(CLI::App& command, int& context_ranks);
+
+// --transfer-sms.
+void add_transfer_sms_option(CLI::App& command, ModelOptions& options);
 
 // Throws InputError for more ranks than a model may have.
 void require_ranks(int ranks, int context_ranks);

@@ -45,6 +45,19 @@ class Mbarrier {
     return spin_until<HowLong>(waits, phase, phase ^ 1, [&] { return phase_has_ended<writers>(parity); });
   }
 
+  // Whether the phase of that parity has ended; acquire if so. Does not wait.
+  __device__ bool has_ended(int parity) const {
+    std::uint32_t done;
+    asm volatile(
+        "{\n.reg .pred p;\n"
+        "mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+        "selp.u32 %0, 1, 0, p;\n}"
+        : "=r"(done)
+        : "r"(address()), "r"(parity)
+        : "memory");
+    return done != 0;
+  }
+
  private:
   // May suspend the thread for a short while.
   template <Writers writers>

@@ -62,8 +62,8 @@ Executor::Executor(std::unique_ptr<Model> model, const ExecutorLimits& limits, i
       stream_(stream_on(device(), pool_)),
       lane_(lane_on(stream_, limits.num_sms)) {
   if (limits.step.max_parts > 1)
-    transfers_ =
-        std::make_unique<TransferLane>(stream_on(device(), pool_, StreamPriority::high), lane_, limits.transfer_sms);
+    transfers_ = std::make_unique<TransferLane>(stream_on(device(), pool_, StreamPriority::high), lane_,
+                                                limits.split.transfer_sms);
   if (limits.split.kind != SplitKind::none && transfers_ != nullptr)
     tiles_ = layer_tiles(*model_, limits, transfers_->compute_of(lane_));
   stream_.set_wait_record(std::construct_at(wait_record_.as<WaitRecord>()));

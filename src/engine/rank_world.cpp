@@ -8,11 +8,14 @@
 #include <string>
 #include <utility>
 
+#include "base/buffer.h"
+#include "base/copy.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/stream.h"
 #include "base/team.h"
 #include "base/thread_pool.h"
+#include "collectives/all_reduce.h"
 #include "collectives/communicator.h"
 #include "engine/control_line.h"
 #include "fabric/fabric.h"
@@ -32,17 +35,36 @@ bool on_gpus(std::span<const Device> devices) {
 
 // On GPUs the sums of a prompt's chunk are tens of megabytes. Ranks make the same calls, because they carry out the same
 // plans, so nothing is compared, which would make hosts wait within a step.
-CommunicatorOptions communicator_options(std::span<const Device> devices) {
-  CommunicatorOptions options{.vendor = false};
+CommunicatorOptions communicator_options(std::span<const Device> devices, TpMode mode) {
+  CommunicatorOptions options{.vendor = mode == TpMode::standard};
   if (!on_gpus(devices)) return options;
   options.largest_bytes = std::size_t{4} << 20;
   options.checked_calls = 0;
   return options;
 }
 
+// TpMode::standard: by NCCL where each rank has a GPU of its own. NCCL connects the ranks in its first calls; these come
+// before any is captured in a graph, of the sizes of one token and of a prompt.
+void sum_by_nccl_if_it_can(Communicator& communicator, Stream& stream) {
+  const Fabric& fabric = communicator.fabric();
+  if (fabric.device().kind == DeviceKind::cpu || fabric.device_share().ranks > 1) return;
+  if (!fabric.has(Capability::vendor_collectives)) {
+    if (fabric.rank() == 0)
+      log_warning("--tp-mode default: no NCCL of this build's version here; Heddle's sums instead");
+    return;
+  }
+  communicator.use(Collective::all_reduce, {{.choice = {Algorithm::vendor}}});
+  Buffer room(std::size_t{4} << 20, stream.device());
+  enqueue_clear(stream, room.data(), room.size_bytes());
+  for (std::size_t bytes = std::size_t{4} << 10; bytes <= room.size_bytes(); bytes *= 32)
+    all_reduce(communicator,
+               {.input = room.data(), .output = room.data(), .count = bytes / 2, .dtype = DType::bfloat16}, stream);
+  communicator.fabric().synchronize(stream);
+}
+
 FabricOptions fabric_options(std::span<const Device> devices, const RankWorldOptions& options) {
   const auto size = static_cast<int>(devices.size());
-  std::size_t heap_bytes = Communicator::heap_bytes(size, devices.front(), communicator_options(devices));
+  std::size_t heap_bytes = Communicator::heap_bytes(size, devices.front(), communicator_options(devices, options.mode));
   if (uses_all_reduce_norm(options.mode)) heap_bytes += AllReduceNorm::heap_bytes(size, devices.front());
   if (options.context_ranks > 1) heap_bytes += ContextAttention::kHeapBytesOfAll;
   return {.heap_bytes = heap_bytes + options.step_bytes, .deadline = options.deadline};
@@ -118,7 +140,9 @@ RankWorld::RankWorld(std::span<const Device> devices, const RankWorldOptions& wo
       Stream stream = pool ? Stream(*pool) : Stream(mine.fabric->device());
       try {
         require_tp_mode(world_options.mode, *mine.fabric);
-        mine.communicator = std::make_unique<Communicator>(*mine.fabric, team, stream, communicator_options(devices));
+        mine.communicator =
+            std::make_unique<Communicator>(*mine.fabric, team, stream, communicator_options(devices, mode_));
+        if (mode_ == TpMode::standard) sum_by_nccl_if_it_can(*mine.communicator, stream);
         if (uses_all_reduce_norm(world_options.mode))
           mine.all_reduce_norm = std::make_unique<AllReduceNorm>(*mine.fabric, team, stream);
       } catch (...) {
@@ -156,7 +180,8 @@ std::unique_ptr<RankWorld> RankWorld::join(const RankWorldOptions& given, const 
   const Ranks team = world->grid().tensor_team(launch.rank);
   ThreadPool pool(1);
   Stream stream(pool);
-  mine.communicator = std::make_unique<Communicator>(*mine.fabric, team, stream, communicator_options(devices));
+  mine.communicator =
+      std::make_unique<Communicator>(*mine.fabric, team, stream, communicator_options(devices, agreed.mode));
   if (uses_all_reduce_norm(agreed.mode))
     mine.all_reduce_norm = std::make_unique<AllReduceNorm>(*mine.fabric, team, stream);
   world->line_ = std::make_unique<ControlLine>(*mine.fabric);

@@ -53,8 +53,9 @@ FusedTable choose_fused(const std::vector<FusedSample>& samples) {
   return table;
 }
 
-ModeChoice choose_mode(const TunedModes& tuned) {
-  ModeChoice choice{.fused = tuned.fused.value_or(FusedTable{{.fused = false}})};
+ModeChoice choose_mode(const TunedModes& tuned, DeviceKind device) {
+  ModeChoice choice{.mode = device == DeviceKind::cuda ? TpMode::symmetric : TpMode::standard,
+                    .fused = tuned.fused.value_or(FusedTable{{.fused = false}})};
   if (tuned.split && tuned.split->kind != SplitKind::none) {
     choice.mode = TpMode::weave;
     choice.split = *tuned.split;
@@ -62,11 +63,6 @@ ModeChoice choose_mode(const TunedModes& tuned) {
     choice.mode = TpMode::fused;
   }
   return choice;
-}
-
-FusedTable weave_sums(const std::optional<FusedTable>& tuned, DeviceKind device) {
-  if (tuned) return *tuned;
-  return device == DeviceKind::cpu ? FusedTable{} : FusedTable{{.fused = false}};
 }
 
 std::optional<FusedTable> tuned_fused(const TunedStore& store, const SplitKey& key) {

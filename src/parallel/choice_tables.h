@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/device.h"
 #include "collectives/algorithm.h"
 #include "parallel/decode_choice.h"
 #include "parallel/tp_mode.h"
@@ -60,12 +61,9 @@ struct ModeChoice {
 };
 
 // What `--tp-mode auto` stands for: the mode that has all that was measured to be faster for some size of a step. Its
-// smaller steps stay whole, and its sums are fused only where that was faster. So no size is slower than by default.
-ModeChoice choose_mode(const TunedModes& tuned);
-
-// By which sums TpMode::weave adds: as tuned; otherwise always by the fused operator on the CPU, and never on GPUs, where it
-// was measured to be slower for long prompts.
-FusedTable weave_sums(const std::optional<FusedTable>& tuned, DeviceKind device);
+// smaller steps stay whole, and its sums are fused only where that was faster. Where nothing was, Heddle's all-reduce, which on
+// GPUs is not that of TpMode::standard. So no size is slower than with it.
+ModeChoice choose_mode(const TunedModes& tuned, DeviceKind device);
 
 // What `heddle tune sums` has left in the machine's store for a model on so many ranks. Nothing: not tuned, or no table.
 std::optional<FusedTable> tuned_fused(const TunedStore& store, const SplitKey& key);

@@ -13,7 +13,7 @@ class Fabric;
 
 enum class TpMode : std::uint8_t {
   automatic,  // what the machine's tuned store says; otherwise standard
-  standard,   // an all-reduce, by the algorithm that measured fastest, then the norm
+  standard,   // an all-reduce, by NCCL where each rank has its own GPU, else by the fastest algorithm, then the norm
   symmetric,  // Heddle's all-reduce over peer memory, then the norm
   fused,      // all-reduce, residual and norm in one operator; the residual is sharded by token
   weave,      // fused or standard, in two parts of the step: one computes while the other is summed

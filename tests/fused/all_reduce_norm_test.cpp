@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <barrier>
 #include <chrono>
 #include <cstring>
@@ -20,6 +21,7 @@
 #include "base/thread_pool.h"
 #include "fabric/shm/threads.h"
 #include "fused/all_reduce_norm/all_reduce_norm_programs.cuh"
+#include "fused/all_reduce_norm/norm_room.h"
 #include "kernels/dry_run.h"
 
 namespace heddle {
@@ -85,13 +87,83 @@ TEST(NormChunks, HaveSlotsEnoughThatNoGroupOfWarpsWaitsForWhatItHolds) {
   EXPECT_FALSE(warps_end(NormChunks::kFewestSlots - 1, 8)) << "fewer slots would do";
 }
 
+// The warps that move rows in the bulk form (bulk_norm.cuh): each tells late, of all but its last `lag` chunks, but of all
+// before it waits.
+bool movers_end(std::uint32_t slots, std::uint32_t chunks, std::uint32_t lag) {
+  enum Mover { push, store, copy_out };
+  std::uint32_t told[3] = {}, done[3] = {};
+  const auto is_ready = [&](Mover mover, std::uint32_t c) {
+    const auto freed = [&](Mover by) { return c < slots || told[by] >= c - slots + 1; };
+    switch (mover) {
+      case push:
+        return freed(store);
+      case store:
+        return told[push] >= c + 1 && freed(copy_out);
+      case copy_out:
+        return told[store] >= c + 1;
+    }
+    return false;
+  };
+  for (bool goes_on = true; goes_on;) {
+    goes_on = false;
+    for (const Mover mover : {push, store, copy_out}) {
+      const bool works = done[mover] < chunks && is_ready(mover, done[mover]);
+      if (works) ++done[mover];
+      const std::uint32_t told_now = !works ? done[mover] : done[mover] > lag ? done[mover] - lag : 0;
+      goes_on = goes_on || works || told_now > told[mover];
+      told[mover] = std::max(told[mover], told_now);
+    }
+  }
+  return told[copy_out] == chunks;
+}
+
+TEST(NormChunks, AnyNumberOfSlotsIsEnoughForMoversThatTellBeforeTheyWait) {
+  for (std::uint32_t lag = 0; lag < 4; ++lag)
+    for (std::uint32_t slots = 1; slots <= NormChunks::kMostSlots; ++slots)
+      EXPECT_TRUE(movers_end(slots, 40, lag)) << slots << " slots, told " << lag << " chunks late";
+}
+
+TEST(NormRoom, KeepsWhatABlockHoldsApartAndAligned) {
+  struct Rows {
+    std::size_t hidden, x_bytes, y_bytes, chunk_rows;
+  };
+  for (const Rows& of : {Rows{8192, 2, 2, 1}, Rows{4096, 2, 2, 2}, Rows{64, 2, 2, 8}, Rows{4096, 4, 2, 1},
+                         Rows{2048, 4, 4, 2}, Rows{5120, 2, 2, 1}, Rows{8, 4, 2, 8}}) {
+    const std::size_t x = of.hidden * of.x_bytes, y = of.hidden * of.y_bytes;
+    ASSERT_TRUE(NormRoom::fits(of.hidden, x, y, of.chunk_rows)) << of.hidden;
+    const NormRoom room(of.hidden, x, y, of.chunk_rows);
+    std::vector<std::pair<std::size_t, std::size_t>> places{{0, of.hidden * sizeof(float)}};  // the weight
+    for (std::uint32_t slot = 0; slot < room.share_slots(); ++slot) places.emplace_back(room.share(slot), x);
+    for (std::uint32_t group = 0; group < NormRoom::kGroups; ++group) places.emplace_back(room.normed(group), y);
+    for (std::uint32_t slot = 0; slot < NormRoom::kThroughSlots; ++slot) {
+      places.emplace_back(room.push(slot), of.chunk_rows * x);
+      places.emplace_back(room.copy(slot), of.chunk_rows * y);
+    }
+    std::ranges::sort(places);
+    std::size_t end = 0;
+    for (const auto& [at, size] : places) {
+      EXPECT_GE(at, end) << of.hidden;
+      EXPECT_EQ(at % 16, 0u) << of.hidden;
+      end = at + size;
+    }
+    EXPECT_LE(end, room.bytes());
+    EXPECT_LE(room.bytes(), NormRoom::kMostBytes);
+    EXPECT_GE(room.share_slots(), NormRoom::kFewestShareSlots);
+  }
+  EXPECT_FALSE(NormRoom::fits(12288, 24576, 24576, 1)) << "a row larger than a chunk may be";
+  EXPECT_FALSE(NormRoom::fits(4, 8, 8, 1)) << "TMA copies multiples of 16 bytes";
+}
+
 TEST(NormChunks, CoverEveryRowOnceAndKeepSlotsApart) {
-  for (const Cut& c : {Cut{1, 3, 4, 48, 24, 4096}, Cut{7, 2, 3, 16, 16, 1024}, Cut{100, 4, 5, 80, 160, 1 << 16},
-                       Cut{65, 4, 16, 32, 64, 1 << 14}, Cut{5, 1, 2, 2, 2, 128}}) {
+  for (const Cut& c :
+       {Cut{1, 3, 4, 48, 24, 4096}, Cut{7, 2, 3, 16, 16, 1024}, Cut{100, 4, 5, 80, 160, 1 << 16},
+        Cut{65, 4, 16, 32, 64, 1 << 14}, Cut{5, 1, 2, 2, 2, 128}, Cut{4096, 2, 16, 8192, 8192, 16 << 20}}) {
     const EvenShards rows = EvenShards::of(c.tokens, c.ranks);
     const NormChunks cut(rows, c.x_bytes, c.y_bytes, c.blocks, c.slots_bytes);
     ASSERT_LE(cut.blocks(), c.blocks);
     ASSERT_GE(cut.slots(), NormChunks::kFewestSlots);
+    EXPECT_TRUE(cut.chunk_rows() == 1 || static_cast<std::size_t>(cut.chunk_rows()) * std::max(c.x_bytes, c.y_bytes) <=
+                                             NormChunks::kMostChunkBytes);
     std::set<std::pair<std::size_t, std::size_t>> places;  // of all shares and rows in all slots
     for (int owner = 0; owner < c.ranks; ++owner) {
       std::vector<int> seen(static_cast<std::size_t>(rows.count(owner)));

@@ -1,6 +1,7 @@
 #include "fused/gpu_cases.h"
 
 #include <algorithm>
+#include <string_view>
 #include <vector>
 
 #include "base/lane.h"
@@ -205,18 +206,24 @@ void run_fused_gpu_course(Fabric& fabric, Stream& stream, const FusedCourse& cou
   Stream transfers(fabric.device());
   fabric.meet();
   GpuRank gpu{rank, room, transfers, Draws(course.seed), {workspace.data(), workspace.size_bytes()}};
-  for (const GpuForm& form : kForms) gather_on_gpus(gpu, Sharded::rows, form);
-  done("all_gather_linear, A sharded on M");
-  for (const GpuForm& form : kForms) gather_on_gpus(gpu, Sharded::columns, form);
-  done("all_gather_linear, A sharded on K");
-  for (const GpuForm& form : kForms) reduce_scatter_on_gpus(gpu, form);
-  done("linear_reduce_scatter");
-  for (const GpuForm& form : kForms) all_reduce_on_gpus(gpu, form);
-  done("linear_all_reduce");
-  for (const GpuDecodeForm& form : kDecodeForms) decode_on_gpus(gpu, form);
-  done("flash_decode");
-  norm_gpu_course(rank, room);
-  done("all_reduce_norm");
+  const auto part = [&](const char* name, const auto& run) {
+    if (!std::string_view(name).starts_with(course.only)) return;
+    run();
+    done(name);
+  };
+  const auto each_form = [](const auto& forms, const auto& run) {
+    return [&forms, run] {
+      for (const auto& form : forms) run(form);
+    };
+  };
+  part("all_gather_linear, A sharded on M",
+       each_form(kForms, [&](const GpuForm& form) { gather_on_gpus(gpu, Sharded::rows, form); }));
+  part("all_gather_linear, A sharded on K",
+       each_form(kForms, [&](const GpuForm& form) { gather_on_gpus(gpu, Sharded::columns, form); }));
+  part("linear_reduce_scatter", each_form(kForms, [&](const GpuForm& form) { reduce_scatter_on_gpus(gpu, form); }));
+  part("linear_all_reduce", each_form(kForms, [&](const GpuForm& form) { all_reduce_on_gpus(gpu, form); }));
+  part("flash_decode", each_form(kDecodeForms, [&](const GpuDecodeForm& form) { decode_on_gpus(gpu, form); }));
+  part("all_reduce_norm", [&] { norm_gpu_course(rank, room); });
   fabric.meet();  // memory is freed when no kernel waits any more
 }
 

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -166,9 +167,30 @@ void norm_course(CourseRank& rank) {
 
 namespace {
 
-constexpr AllReduceNormOptions kGpuNormOptions{
-    .one_shot_bytes = 1 << 16, .two_phase_bytes = 1 << 17, .slots_bytes = 1 << 17};
-constexpr std::int64_t kMostGpuTokens = 120, kMostGpuHidden = 1024;
+// What one part of the course on GPUs draws from. Slots are few, so that they are used again within a call.
+struct GpuNormShapes {
+  AllReduceNormOptions options;
+  std::int64_t most_tokens;
+  std::span<const std::int64_t> widths;  // drawn from; none: any up to most_hidden
+  std::int64_t most_hidden;
+  int most_calls, most_in_flight;
+};
+// Widths of models, and what neither registers nor shared memory hold (bulk_norm.cuh).
+constexpr std::int64_t kModelWidths[] = {2048, 4096, 5120, 8192, 8200, 12288};
+constexpr GpuNormShapes kNarrowShapes{
+    .options = {.one_shot_bytes = 1 << 16, .two_phase_bytes = 1 << 17, .slots_bytes = 1 << 17},
+    .most_tokens = 120,
+    .widths = {},
+    .most_hidden = 1024,
+    .most_calls = 1 << 30,
+    .most_in_flight = 1 << 30};
+constexpr GpuNormShapes kWideShapes{
+    .options = {.one_shot_bytes = 1 << 16, .two_phase_bytes = 1 << 18, .slots_bytes = 1 << 20},
+    .most_tokens = 200,
+    .widths = kModelWidths,
+    .most_hidden = 12288,
+    .most_calls = 12,
+    .most_in_flight = 6};
 constexpr std::pair<DType, DType> kGpuForms[] = {{DType::bfloat16, DType::bfloat16},
                                                  {DType::float16, DType::float16},
                                                  {DType::float32, DType::float32},
@@ -178,24 +200,33 @@ constexpr std::pair<DType, DType> kGpuForms[] = {{DType::bfloat16, DType::bfloat
 }  // namespace
 
 std::size_t heap_bytes_of_norm_gpu_course(int ranks) {
-  return AllReduceNorm::heap_bytes(ranks, {DeviceKind::cuda, 0}, kGpuNormOptions) + 4096;
+  const Device gpu{DeviceKind::cuda, 0};
+  return AllReduceNorm::heap_bytes(ranks, gpu, kNarrowShapes.options) +
+         AllReduceNorm::heap_bytes(ranks, gpu, kWideShapes.options) + 8192;
 }
 
-void norm_gpu_course(CourseRank& rank, DeviceRoom& room) {
-  AllReduceNorm fused(rank.fabric, world_of(rank.fabric), rank.stream, kGpuNormOptions);
+namespace {
+
+void norm_gpu_calls(CourseRank& rank, DeviceRoom& room, const GpuNormShapes& shapes) {
+  AllReduceNorm fused(rank.fabric, world_of(rank.fabric), rank.stream, shapes.options);
   Draws shared(rank.course.seed + 78);
   const int size = rank.fabric.size(), me = rank.fabric.rank(), sms = rank.fabric.device_share().sms;
+  const int calls = std::min(rank.course.calls, shapes.most_calls);
+  const int in_flight = std::min(rank.course.calls_in_flight, shapes.most_in_flight);
   struct Flying {
     NormOperands one;
     AllReduceNormParams params;
     std::optional<AllReduceNormRegime> regime;
   };
-  for (int number = 0; number < rank.course.calls;) {
+  for (int number = 0; number < calls;) {
     std::vector<Flying> flying;
     room.clear();
-    for (; number < rank.course.calls && std::ssize(flying) < rank.course.calls_in_flight; ++number) {
-      const std::int64_t tokens = 1 + drawn_tokens(shared, size, kMostGpuTokens);
-      const std::int64_t hidden = 8 * shared.between(1, kMostGpuHidden / 8);
+    for (; number < calls && std::ssize(flying) < in_flight; ++number) {
+      const std::int64_t tokens = 1 + drawn_tokens(shared, size, shapes.most_tokens);
+      const std::int64_t hidden =
+          shapes.widths.empty()
+              ? 8 * shared.between(1, shapes.most_hidden / 8)
+              : shapes.widths[static_cast<std::size_t>(shared.between(0, std::ssize(shapes.widths) - 1))];
       const auto [x, y] = kGpuForms[shared.between(0, 4)];
       Flying call{drawn_operands(shared, size, tokens, hidden, x, y), {}, drawn_regime(shared)};
       const auto count = static_cast<std::size_t>(tokens * hidden);
@@ -230,6 +261,13 @@ void norm_gpu_course(CourseRank& rank, DeviceRoom& room) {
     }
   }
   rank.fabric.meet();  // memory is freed when no kernel waits any more
+}
+
+}  // namespace
+
+void norm_gpu_course(CourseRank& rank, DeviceRoom& room) {
+  norm_gpu_calls(rank, room, kNarrowShapes);
+  norm_gpu_calls(rank, room, kWideShapes);
 }
 
 }  // namespace heddle

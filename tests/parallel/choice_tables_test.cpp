@@ -45,22 +45,17 @@ TEST(ChoiceTables, FusedIsChosenWhereItIsFasterByMoreThanNoise) {
 TEST(ModeChoice, TakesWhatWasMeasuredToBeFasterAndNothingElse) {
   const SplitOptions from_512{.kind = SplitKind::smart, .min_tokens = 512};
   const FusedTable small{{64, true}, {kMany, false}}, never{{kMany, false}};
-  EXPECT_EQ(choose_mode({}).mode, TpMode::standard);
-  EXPECT_EQ(choose_mode({.split = SplitOptions{}, .fused = never}).mode, TpMode::standard);
-  EXPECT_EQ(choose_mode({.fused = small}).mode, TpMode::fused);
-  EXPECT_EQ(choose_mode({.split = SplitOptions{}, .fused = small}).mode, TpMode::fused);
-  EXPECT_EQ(choose_mode({.fused = small}).fused, small);
-  const ModeChoice woven = choose_mode({.split = from_512, .fused = small});
+  EXPECT_EQ(choose_mode({}, DeviceKind::cpu).mode, TpMode::standard);
+  EXPECT_EQ(choose_mode({}, DeviceKind::cuda).mode, TpMode::symmetric) << "the default is NCCL there";
+  EXPECT_EQ(choose_mode({.split = SplitOptions{}, .fused = never}, DeviceKind::cpu).mode, TpMode::standard);
+  EXPECT_EQ(choose_mode({.fused = small}, DeviceKind::cpu).mode, TpMode::fused);
+  EXPECT_EQ(choose_mode({.split = SplitOptions{}, .fused = small}, DeviceKind::cpu).mode, TpMode::fused);
+  EXPECT_EQ(choose_mode({.fused = small}, DeviceKind::cpu).fused, small);
+  const ModeChoice woven = choose_mode({.split = from_512, .fused = small}, DeviceKind::cpu);
   EXPECT_EQ(woven.mode, TpMode::weave);
   EXPECT_EQ(woven.split.min_tokens, 512);
   EXPECT_EQ(woven.fused, small);  // small steps are whole and fused, the rest of the whole ones plain
-  EXPECT_EQ(choose_mode({.split = from_512}).fused, never);
-}
-
-TEST(ModeChoice, UntunedPartsAreFusedOnTheCpuAlone) {
-  EXPECT_TRUE(choices_for({.fused = weave_sums({}, DeviceKind::cpu)}, 5, 1).fused_sums);
-  EXPECT_FALSE(choices_for({.fused = weave_sums({}, DeviceKind::cuda)}, 5, 1).fused_sums);
-  EXPECT_EQ(weave_sums(FusedTable{{8, true}, {kMany, false}}, DeviceKind::cuda).size(), 2u);
+  EXPECT_EQ(choose_mode({.split = from_512}, DeviceKind::cpu).fused, never);
 }
 
 TEST(ChoiceTables, AreFoundAgainForTheSameModelAndRanksAlone) {

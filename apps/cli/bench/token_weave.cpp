@@ -157,6 +157,7 @@ void add_token_weave_benchmark(CLI::App& bench) {
   add_number_option<int>(*command, "--split-tokens", options.model.split_tokens,
                          "Of traces: tokens of the smallest step in two parts; default as of generate",
                          {.min = 2, .max = 1 << 20});
+  add_transfer_sms_option(*command, options.model);
   add_number_option<int>(*command, "--ranks", given->ranks, "Of operators: ranks on the CPU; default 4",
                          {.min = 1, .max = 16});
   command

@@ -44,8 +44,9 @@ std::unique_ptr<StepRunner> runner_of(const ModelOptions& model, TpMode mode, co
   EngineOptions engine;
   for (const StepCase& one : cases) engine.max_tokens_per_step = std::max(engine.max_tokens_per_step, one.num_tokens);
   RankModels ranks = load(*open_model(options.model), options, engine);
-  return std::make_unique<StepRunner>(std::move(ranks), cases, engine.threads, 0,
-                                      SplitOptions{.kind = SplitKind::smart, .min_tokens = 1}, engine.tables);
+  SplitOptions split{.kind = SplitKind::smart, .min_tokens = 1};
+  split.transfer_sms = options.transfer_sms.value_or(split.transfer_sms);
+  return std::make_unique<StepRunner>(std::move(ranks), cases, engine.threads, 0, split, engine.tables);
 }
 
 std::vector<double> samples_of(StepRunner& runner, SplitKind kind, int repeats) {

@@ -256,6 +256,7 @@ void NvlinkFabric::wait_until_idle(std::chrono::nanoseconds limit) const {
 void NvlinkFabric::abandon(std::string_view) {
   share_failure();
   report(**record_, {rank(), rank(), "ended"}, 0, 0);  // ends this rank's kernels
+  end_vendor_operations();                             // NCCL's do not look at the record
   exchange_.abandon();
 }
 

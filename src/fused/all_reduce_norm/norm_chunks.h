@@ -14,6 +14,9 @@ namespace heddle {
 class NormChunks {
  public:
   static constexpr std::int64_t kMostRows = 8;  // of a chunk
+  // Rows of one chunk are on their way together: larger chunks take longer from the first push to the last copy, smaller
+  // ones have a flag for few bytes.
+  static constexpr std::size_t kMostChunkBytes = 16384;
   // A warp that keeps flags tells of a chunk after it has waited for the next (device/warp_chunks.cuh): with two slots,
   // who pushes would wait for a row that is only sent when the next share has come.
   static constexpr std::size_t kFewestSlots = 3, kEnoughSlots = 4, kMostSlots = 16;
@@ -42,6 +45,7 @@ class NormChunks {
     while (slots_in(1, blocks_) < kFewestSlots) --blocks_;
     const std::int64_t of_block = (most + blocks_ - 1) / blocks_;
     while (chunk_rows_ * 2 <= kMostRows && chunk_rows_ * 2 <= of_block &&
+           2 * static_cast<std::size_t>(chunk_rows_) * larger <= kMostChunkBytes &&
            slots_in(2 * chunk_rows_, blocks_) >= kEnoughSlots)
       chunk_rows_ *= 2;
     const std::size_t slots = slots_in(chunk_rows_, blocks_);

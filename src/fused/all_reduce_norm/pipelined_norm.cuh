@@ -14,11 +14,8 @@
 // which its owner does in round c - slots + ahead < c.
 #pragma once
 
-#include "device/low_latency.cuh"
 #include "device/warp_chunks.cuh"
-#include "fused/all_reduce_norm/norm_chunks.h"
-#include "fused/all_reduce_norm/norm_memory.h"
-#include "fused/all_reduce_norm/norm_rows.cuh"
+#include "fused/all_reduce_norm/norm_call.cuh"
 
 namespace heddle {
 
@@ -33,7 +30,7 @@ struct PipelinedNorm {
   template <Group G, PeerAddressing P>
   HEDDLE_HOST_DEVICE void operator()(const G& group, const P& peers, const AllReduceNormMemory& memory) const {
     NormBlockState& state = memory.blocks[group.block()];
-    const Call<P> call{rows, chunks, peers, memory, group.block(), state.chunks};
+    const Call<P> call{{rows, chunks, peers, memory, group.block(), state.chunks}};
     if constexpr (kOneLane<G>)
       call.alone(group, state);
     else
@@ -41,34 +38,10 @@ struct PipelinedNorm {
   }
 
   template <PeerAddressing P>
-  struct Call {
-    const NormRows<X, Y>& rows;
-    const NormChunks& cut;
-    const P& peers;
-    const AllReduceNormMemory& memory;
-    int block;
-    std::uint64_t before;  // chunks of this block in all calls before
-
-    HEDDLE_HOST_DEVICE std::uint64_t* flag(std::uint64_t* flags, int from) const {
-      return flags + block * peers.size + from;
-    }
-    HEDDLE_HOST_DEVICE void tell(int peer, std::uint64_t* flags, std::uint32_t count) const {
-      atomic_store<Order::release, Scope::system>(peers.at(peer, flag(flags, peers.rank)), before + count);
-    }
-    [[nodiscard]] HEDDLE_HOST_DEVICE bool wait(int from, std::uint64_t* flags, std::uint32_t count) const {
-      const Tag tag = flags == memory.shares_come ? Tag("norm: share")
-                      : flags == memory.rows_come ? Tag("norm: row")
-                                                  : Tag("norm: slot");
-      return spin_until(peers.waits, why(peers, from, tag), flag(flags, from), before + count);
-    }
-
-    HEDDLE_HOST_DEVICE std::int64_t first_token(int owner, std::uint32_t c) const {
-      return rows.rows.begin(owner) + cut.first_row(block, c);
-    }
-    HEDDLE_HOST_DEVICE std::int64_t count(int owner, std::uint32_t c) const {
-      return cut.rows(rows.rows.count(owner), block, c);
-    }
-    HEDDLE_HOST_DEVICE int peer_at(int step) const { return schedule::AllToAll{peers.size}.at(peers.rank, step).to; }
+  struct Call : NormCall<X, Y, P> {
+    using Base = NormCall<X, Y, P>;
+    using Base::before, Base::block, Base::cut, Base::memory, Base::peers, Base::rows;
+    using Base::count, Base::first_token, Base::peer_at, Base::tell, Base::wait;
 
     template <Group Lanes>
     HEDDLE_HOST_DEVICE void push(const Lanes& lanes, std::uint32_t c) const {
