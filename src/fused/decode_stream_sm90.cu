@@ -8,6 +8,7 @@
 #include "device/atomics.h"
 #include "device/launch_sm90.cuh"
 #include "device/mbarrier_sm90.cuh"
+#include "device/tma_ring.h"
 #include "fused/decode_block_sm90.h"
 #include "fused/decode_stream_plan.h"
 #include "kernels/attention/rope_sm90.cuh"
@@ -73,10 +74,9 @@ struct StreamParams {
   KernelWaits waits;
 };
 
-struct StreamBarriers {
-  Mbarrier full[kMostStages], empty[kMostStages];
-};
+using StreamRing = TmaRing<Mbarrier, kMostStages>;
 
+// A place in the ring where it has fewer slots, a number that is known at launch.
 struct StreamPlace {
   int slot = 0, parity = 0;
 
@@ -95,8 +95,8 @@ __device__ inline std::uint64_t clock_now() {
 template <class T>
 class Producer {
  public:
-  __device__ Producer(const StreamParams& params, StreamBarriers& barriers, std::uint32_t ring)
-      : params_(params), barriers_(barriers), ring_(ring), lane_(static_cast<int>(threadIdx.x) % 32) {}
+  __device__ Producer(const StreamParams& params, StreamRing& stages, std::uint32_t ring)
+      : params_(params), stages_(stages), ring_(ring), lane_(static_cast<int>(threadIdx.x) % 32) {}
 
   __device__ void run() {
     const DecodeStreamPlan& plan = params_.plan;
@@ -108,15 +108,15 @@ class Producer {
 
  private:
   __device__ std::uint32_t begin_stage(std::uint32_t bytes) {
-    barriers_.empty[at_.slot].wait(params_.waits, at_.parity);
+    stages_.empty(at_.slot).wait(params_.waits, at_.parity);
     if (++begun_ > kMostInFlight) {
-      barriers_.full[oldest_.slot].wait(params_.waits, oldest_.parity);
+      stages_.full(oldest_.slot).wait(params_.waits, oldest_.parity);
       oldest_.advance(params_.memory.stages);
     }
-    if (lane_ == 0) barriers_.full[at_.slot].arrive_expecting(bytes);
+    if (lane_ == 0) stages_.full(at_.slot).arrive_expecting(bytes);
     return ring_ + static_cast<std::uint32_t>(at_.slot * kStageBytes);
   }
-  __device__ std::uint32_t landed() const { return barriers_.full[at_.slot].address(); }
+  __device__ std::uint32_t landed() const { return stages_.full(at_.slot).address(); }
 
   __device__ void copy_rows(const Weight& weight, DecodeRange tiles, int features) {
     const T* first = static_cast<const T*>(weight.blocks[0].data) + std::int64_t{tiles.begin} * kRows * features;
@@ -161,7 +161,7 @@ class Producer {
   }
 
   const StreamParams& params_;
-  StreamBarriers& barriers_;
+  StreamRing& stages_;
   std::uint32_t ring_;
   int lane_;
   StreamPlace at_{.slot = 0, .parity = 1};
@@ -173,11 +173,11 @@ class Producer {
 template <class T, int kHeadDim, int kHeads, int kTokenTiles>
 class Consumers {
  public:
-  __device__ Consumers(const StreamParams& params, StreamBarriers& barriers, std::byte* memory, std::uint32_t* last)
+  __device__ Consumers(const StreamParams& params, StreamRing& stages, std::byte* memory, std::uint32_t* last)
       : params_(params),
         block_(params.block),
         plan_(params.plan),
-        barriers_(barriers),
+        stages_(stages),
         x_(reinterpret_cast<T*>(memory + params.memory.x)),
         sums_(reinterpret_cast<float*>(memory + params.memory.sums)),
         queries_(reinterpret_cast<float*>(memory + params.memory.queries)),
@@ -254,13 +254,13 @@ class Consumers {
   }
 
   __device__ const std::byte* wait_for_stage() const {
-    barriers_.full[at_.slot].wait(params_.waits, at_.parity);
+    stages_.full(at_.slot).wait(params_.waits, at_.parity);
     return ring_ + at_.slot * kStageBytes;
   }
   __device__ void release_stage() {
     fence_async_proxy();  // orders these reads before the next TMA load into this stage
     __syncwarp();
-    if (lane() == 0) barriers_.empty[at_.slot].arrive();
+    if (lane() == 0) stages_.empty(at_.slot).arrive();
     at_.advance(params_.memory.stages);
   }
 
@@ -632,7 +632,7 @@ class Consumers {
   const StreamParams& params_;
   const DecodeBlockParams& block_;
   const DecodeStreamPlan& plan_;
-  StreamBarriers& barriers_;
+  StreamRing& stages_;
   T* x_;            // [tokens][features + kPad]
   float* sums_;     // of warps
   float* queries_;  // [kHeads + 2][kHeadDim]: queries, the new key, its value
@@ -645,21 +645,18 @@ class Consumers {
 template <class T, int kHeadDim, int kHeads, int kTokenTiles>
 __global__ void __launch_bounds__(kStreamThreads, 1) decode_stream_kernel(const __grid_constant__ StreamParams params) {
   extern __shared__ __align__(128) std::byte decode_stream_memory[];
-  __shared__ StreamBarriers barriers;
+  __shared__ StreamRing stages;
   __shared__ std::uint32_t last;
   if (threadIdx.x == 0) {
-    for (int i = 0; i < params.memory.stages; ++i) {
-      barriers.full[i].init(1);
-      barriers.empty[i].init(kStreamWarps);
-    }
+    stages.init({.producers = 1, .consumers = kStreamWarps});
     publish_barriers();
   }
   __syncthreads();
   if (threadIdx.x >= kConsumers) {
-    Producer<T>(params, barriers, shared_address(decode_stream_memory + params.memory.ring)).run();
+    Producer<T>(params, stages, shared_address(decode_stream_memory + params.memory.ring)).run();
     wait_for_earlier_kernels();
   } else {
-    Consumers<T, kHeadDim, kHeads, kTokenTiles>(params, barriers, decode_stream_memory, &last).run();
+    Consumers<T, kHeadDim, kHeads, kTokenTiles>(params, stages, decode_stream_memory, &last).run();
   }
 }
 

@@ -59,6 +59,18 @@ __device__ inline std::uint32_t least_of(const uint4& hidden) {
   return min(min(hidden.x, hidden.y), min(hidden.z, hidden.w));
 }
 
+// Calls `all_there` until it is true. False when it gave up, at partial result `first` of `count`. One warp. Not
+// spin_until(), which has the test twice: all blocks come here at the kernel's end, with its code not cached.
+template <class Test>
+__device__ inline bool poll_partials(const KernelWaits& waits, int count, int first, const Test& all_there) {
+  WarpPatience patience;
+  for (std::uint32_t tries = 1; !all_there(); ++tries)
+    if (is_time_to_look(tries) &&
+        patience.is_over(waits, static_cast<std::uint64_t>(count), static_cast<std::uint64_t>(first)))
+      return false;
+  return true;
+}
+
 // Merges a row of y, from element `at` on, from partial results, kAtOnce at a time, and zeroes them. One warp. Not
 // inlined, because its callers have no registers left. After a timeout the row is NaN, and partial results that were
 // not read stay.
@@ -100,15 +112,7 @@ __device__ __noinline__ void merge_row_of_partials(std::uint32_t* all_partials, 
           if (i < here) least = min(least, least_of(its_o[i][f]));
       return __all_sync(~0u, least != 0) != 0;
     };
-    // Not spin_until(), which has the test twice: all blocks come here at the kernel's end, with its code not cached.
-    WarpPatience patience;
-    for (std::uint32_t tries = 1; !all_there(); ++tries) {
-      if (!is_time_to_look(tries) ||
-          !patience.is_over(waits, static_cast<std::uint64_t>(count), static_cast<std::uint64_t>(first)))
-        continue;
-      its_largest = 0;  // decodes to NaN
-      break;
-    }
+    if (!poll_partials(waits, count, first, all_there)) its_largest = 0;  // decodes to NaN
     if (lane < here) {
       store_relaxed(mine, 0);
       store_relaxed(mine + Shared::kRows, 0);

@@ -61,14 +61,7 @@ __device__ __noinline__ void merge_latent_unit(const LatentParts parts, int unit
         if (i < here) least = min(least, least_of(its_o[i]));
       return __all_sync(~0u, least != 0) != 0;
     };
-    WarpPatience patience;
-    for (std::uint32_t tries = 1; !all_there(); ++tries) {
-      if (!is_time_to_look(tries) ||
-          !patience.is_over(waits, static_cast<std::uint64_t>(count), static_cast<std::uint64_t>(first)))
-        continue;
-      its_largest = 0;  // decodes to NaN
-      break;
-    }
+    if (!poll_partials(waits, count, first, all_there)) its_largest = 0;  // decodes to NaN
     if (lane < here) {
       store_relaxed(mine, 0);
       store_relaxed(mine + 1, 0);
