@@ -8,12 +8,17 @@
 // beginning on, each block does what one of attention() does (attention.h): s[j] = dot(q, k[j]) * scale, then (m, l, o). So a
 // piece that begins at a multiple of 128 gives the same bits whether it is computed by itself or with its neighbours.
 //
-// On the CPU only; on a GPU latent attention is absorbed in all rows (attention.h).
+// On a GPU (expanded_attention_sm90.cu) products are of 16 bits and sums of float32, as kernels/README.md defines for its
+// prefill. m is times log2(e) there, and may lie up to 8 below the largest score: l and o are relative to what it is.
+// Other pieces give other roundings of float32; the same call repeats its bits.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
+#include "base/device.h"
+#include "base/dtype.h"
 #include "base/lane.h"
 #include "base/tensor.h"
 
@@ -22,11 +27,24 @@ namespace heddle {
 inline constexpr int kMaxExpandedDim = 256;  // of a head's key, and of its value
 inline constexpr int kExpandedBlockKeys = 128;
 
+// The widths of a head.
+struct ExpandedHead {
+  int nope_dim = 0;  // of its key, its own
+  int rope_dim = 0;  // of its key, shared
+  int value_dim = 0;
+
+  friend constexpr bool operator==(const ExpandedHead&, const ExpandedHead&) = default;
+};
+
+// Why expanded_attention() does not compute such heads on this device, with q, keys and values of this dtype; empty: it
+// does. On the CPU all of up to kMaxExpandedDim, in float32; on a GPU those of DeepSeek-V2, in 16 bits.
+std::string why_not_expanded(const ExpandedHead& head, DType dtype, Device device);
+
 struct ExpandedAttentionParams {
-  Tensor q;  // [num_tokens, num_heads * (nope_dim + rope_dim)], float32
+  Tensor q;  // [num_tokens, num_heads * (nope_dim + rope_dim)], float32; on a GPU bfloat16 or float16
   Tensor
       keys_values;  // [num_keys, num_heads * (nope_dim + value_dim)], as q: of each head its part of the key, its value
-  Tensor shared_keys;  // [num_keys, rope_dim], float32 or bfloat16
+  Tensor shared_keys;  // [num_keys, rope_dim], float32 or bfloat16; on a GPU as q
   Tensor y;            // [num_tokens, num_heads * value_dim], as q; overlaps nothing
   int num_heads = 0;
   int value_dim = 0;
@@ -46,7 +64,7 @@ constexpr std::size_t expanded_state_floats(std::int64_t num_tokens, int num_hea
 }
 
 // Enqueues on the lane's stream. Each row must see a key of the first piece, so that begins at position 0. Throws
-// InvalidArgument unless the stream is a CPU's, and shapes and dtypes fit.
+// InvalidArgument unless shapes and dtypes fit, and on a GPU rows are aligned to 16 bytes and scale > 0.
 void expanded_attention(const ExpandedAttentionParams& params, const Lane& lane);
 
 }  // namespace heddle

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/thread_pool.h"
+#include "kernels/attention/gather_latents_sm90.h"
 #include "kernels/dry_run.h"
 #include "kernels/pieces.h"
 #include "kernels/preconditions.h"
@@ -30,7 +31,6 @@ void gather_latents_cpu(const GatherLatentsParams& params, ThreadPool& pool) {
 
 void gather_latents(const GatherLatentsParams& params, const Lane& lane) {
   const PagedKv& kv = params.kv;
-  require(lane.stream.device().kind == DeviceKind::cpu, "gather_latents: works on the CPU only");
   require(kv.num_kv_heads == 1 && kv.page_size > 0 && kv.head_dim > 0,
           "gather_latents: num_kv_heads {}, page_size {} and head_dim {}: expected one head, and sizes above 0",
           kv.num_kv_heads, kv.page_size, kv.head_dim);
@@ -41,6 +41,9 @@ void gather_latents(const GatherLatentsParams& params, const Lane& lane) {
   require_array(kv.keys, params.rows.rows, "gather_latents", "kv.keys");
   require_array(params.page_table, params.rows.rows, "gather_latents", "page_table");
   if (params.rows.rows == 0 || recorded(params, lane)) return;
+  if constexpr (kHaveCuda) {
+    if (lane.stream.device().kind == DeviceKind::cuda) return gather_latents_sm90(params, lane);
+  }
   lane.stream.enqueue([params](ThreadPool& pool) { gather_latents_cpu(params, pool); });
 }
 

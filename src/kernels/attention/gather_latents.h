@@ -14,11 +14,12 @@ struct GatherLatentsParams {
   PagedKv kv;                                // one head, whose keys are read
   const std::int32_t* page_table = nullptr;  // of the sequence, of all its positions
   int first = 0;                             // position
-  Tensor rows;  // [count, kv.head_dim], float32 or bfloat16: positions first, first + 1, ..., rounded
+  Tensor
+      rows;  // [count, kv.head_dim], float32 or bfloat16, on a GPU float16, too: positions first, first + 1, ..., rounded
 };
 
-// Enqueues on the lane's stream. Throws InvalidArgument unless the stream is a CPU's, shapes and dtypes fit and the cache
-// is whole (not one of several ranks'). That the pages exist is a precondition, as in paged_kv.h.
+// Enqueues on the lane's stream. Throws InvalidArgument unless shapes and dtypes fit and the cache is whole (not one of several
+// ranks'). That the pages exist is a precondition, as in paged_kv.h.
 void gather_latents(const GatherLatentsParams& params, const Lane& lane);
 
 }  // namespace heddle
