@@ -86,10 +86,10 @@ struct LatentAttention::AbsorbedTensors {
   Tensor query, attended;
 };
 
-int LatentAttention::most_absorbed(const AttentionStrategy& attention, Device device) const {
+int LatentAttention::most_absorbed(const AttentionStrategy& attention, const LayerDTypes& dtypes, Device device) const {
   // Latents that other ranks have are not here to be expanded.
-  const bool here = attention.shard().ranks == 1 && device.kind == DeviceKind::cpu &&
-                    std::max(shape_.query_dim(), shape_.value_dim) <= kMaxExpandedDim;
+  const bool here =
+      attention.shard().ranks == 1 && why_not_expanded(shape_.expanded_head(), dtypes.intermediates, device).empty();
   return here ? shape_.most_absorbed() : std::numeric_limits<int>::max();
 }
 
@@ -114,12 +114,15 @@ void LatentAttention::block(int layer, const LatentWeights& weights, const Memor
       .q = q,
       .latent = latent,
       .values = scratch.take(num_tokens, std::int64_t{shape_.num_heads} * shape_.value_dim, step.dtypes.intermediates)};
-  const int most = most_absorbed(step.strategy.attention(), step.lane.stream.device());
+  const Device device = step.lane.stream.device();
+  const int most = most_absorbed(step.strategy.attention(), step.dtypes, device);
   const StepLimits& limits = step.tensors.limits;
   if (step.lane.dry_run != nullptr && step.tensors.max_query_len > most) {
-    // A step of this many tokens may be one of short sequences, which take more memory than long ones.
+    // A step of this many tokens may be one of short sequences, which take more memory than long ones, or have some that
+    // are computed by themselves, with a plan of their own.
     const LayerScratch short_ones(step);
     take_absorbed(std::min<std::int64_t>(num_tokens, std::int64_t{most} * limits.max_sequences), step);
+    step.arena.take_bytes(plan_bytes_of(limits, shape_.num_heads, device));
   }
   for_each_run(step.tensors, most, limits.max_pages_per_sequence * step.kv.page_size, [&](const LatentRun& run) {
     run.way == LatentWay::absorbed ? absorbed(run, block) : expanded(run, block);

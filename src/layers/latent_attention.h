@@ -4,13 +4,14 @@
 //             head's result is taken to its values (W_UV): keys and values of heads are never made
 //   expanded  keys and values of all heads are made of the cached latents, in pieces of kPieceKeys positions, and attention
 //             works with those
-// On the CPU a sequence with many new tokens in a step is computed expanded, each other one absorbed, so a step may have
-// both. On a GPU all are absorbed.
+// A sequence with many new tokens in a step is computed expanded, each other one absorbed, so a step may have both. On a GPU
+// that takes heads and dtypes that expanded_attention() has a kernel for; others are absorbed.
 #pragma once
 
 #include <cstddef>
 
 #include "base/weight.h"
+#include "kernels/attention/expanded_attention.h"
 #include "layers/latent_rows.h"
 #include "layers/layer_step.h"
 #include "parallel/strategy.h"
@@ -32,6 +33,7 @@ struct LatentShape {
 
   int query_dim() const { return nope_dim + rope_dim; }
   int cached_dim() const { return latent_dim + rope_dim; }
+  ExpandedHead expanded_head() const { return {nope_dim, rope_dim, value_dim}; }
   int most_absorbed() const { return most_absorbed_tokens({nope_dim, rope_dim, value_dim, latent_dim}); }
   int expanded_dim() const { return nope_dim + value_dim; }  // of a head, that its latents make
 };
@@ -70,7 +72,7 @@ class LatentAttention {
   void block(int layer, const LatentWeights& weights, const Memory& memory, const LayerStep& step) const;
 
   // The most new tokens of a sequence in a step that are computed absorbed on this device; the largest int: all are.
-  int most_absorbed(const AttentionStrategy& attention, Device device) const;
+  int most_absorbed(const AttentionStrategy& attention, const LayerDTypes& dtypes, Device device) const;
 
  private:
   // One layer of a step, or of a part.
