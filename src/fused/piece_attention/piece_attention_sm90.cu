@@ -183,7 +183,6 @@ class PieceRows : FlashRows<T, PieceShared<kHeadDim>, PieceKernelParams> {
       if (params_.start == PieceStart::carried) Base::load_state(tile_of(work), state_of<const float>(work));
       attend(work);
       store(work_at<mask, kRows>(params_, index));
-      Base::release_queries();
     }
   }
 

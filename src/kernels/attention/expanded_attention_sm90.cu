@@ -161,7 +161,6 @@ class ExpandedRows : FlashRows<T, ExpandedShared, ExpandedKernelParams> {
       Base::clear_state();
       attend(turns.work());
       store(turns.work());
-      Base::release_queries();
     }
   }
 

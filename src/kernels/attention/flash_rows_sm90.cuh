@@ -34,10 +34,8 @@ struct FlashShared {
   static constexpr int kSlots = kQuerySlots;   // work tiles whose queries are in shared memory
   static constexpr int kStages = kTileStages;  // of tiles of keys, and of values
   using QueryTile = Tile<kFlashRows, kKeyDim>;
-  using OutputTile = Tile<kFlashRows, kValueDim>;  // lies where the queries did
   using KeyTile = Tile<kFlashKeys, kKeyDim>;
   using ValueTile = Tile<kFlashKeys, kValueDim>;
-  static_assert(OutputTile::kBytes <= QueryTile::kBytes);
 
   std::byte queries[kSlots][kGroups][QueryTile::kBytes];
   alignas(1024) std::byte keys[kStages][KeyTile::kBytes];
@@ -93,12 +91,11 @@ class FlashRows {
 
  protected:
   using QueryTile = typename Shared::QueryTile;
-  using OutputTile = typename Shared::OutputTile;
   using KeyTile = typename Shared::KeyTile;
   using ValueTile = typename Shared::ValueTile;
   static constexpr int kKeyDim = Shared::kKeyDim, kValueDim = Shared::kValueDim, kKeys = kFlashKeys;
   static constexpr int kGroups = Shared::kGroups, kRows = Shared::kRows;
-  static constexpr int kTurnBarrier = 1, kGroupBarrier = kTurnBarrier + kGroups;  // one each per warpgroup
+  static constexpr int kTurnBarrier = 1;  // one for each warpgroup
 
   static __device__ int lane() { return static_cast<int>(threadIdx.x) % 32; }
   // The first of the warp's rows in the warpgroup's tile.
@@ -107,13 +104,6 @@ class FlashRows {
   __device__ int group_row() const { return warpgroup_ * kFlashRows; }
 
   __device__ void wait_for_queries() { shared_.query_ring.wait_until_full(queries_at_, params_.waits); }
-  // After store().
-  __device__ void release_queries() {
-    __syncwarp();
-    release(shared_.query_ring.empty(queries_at_));
-    queries_at_.advance();
-  }
-
   // No key was seen yet.
   __device__ void clear_state() {
 #pragma unroll
@@ -144,10 +134,10 @@ class FlashRows {
   }
 
   // Adds the keys and values of all tiles of `walk`, which has is_over() and advance(), in the order of the rings.
-  // hide(walk) sets scores of the tile that rows do not see to -infinity.
+  // hide(walk) sets scores of the tile that rows do not see to -infinity. Afterwards the queries are released.
   template <class Walk, class Hide>
   __device__ void attend(Walk& walk, const Hide& hide) {
-    if (walk.is_over()) return;
+    if (walk.is_over()) return release_queries();
     wait_for_keys();
     multiply_keys();
     wgmma_wait<0>();
@@ -177,6 +167,7 @@ class FlashRows {
       round_weights();
       rescale();
     }
+    release_queries();  // so those of the next work tile arrive while this one's results are computed and stored
     wait_for_values();
     multiply_values();
     wgmma_wait<0>();
@@ -224,39 +215,30 @@ class FlashRows {
     }
   }
 
-  // Writes o / l; 0 for a row that saw no key. `y`: of row 0; rows are `stride` elements apart, a multiple of 8. Goes
-  // through the queries' shared memory, so that a row is written in whole lines.
-  __device__ void store_rows(const FlashTile& tile, T* y, std::int64_t stride) {
-    float inverse[2];
+  // Writes o / l; 0 for a row that saw no key. `y`: of row 0; rows are `stride` elements apart, a multiple of 8.
+  __device__ void store_rows(const FlashTile& tile, T* y, std::int64_t stride) const {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const float sum = sum_of_row(r);
-      asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse[r]) : "f"(sum));  // the division proper is a call
-      if (sum == 0) inverse[r] = 0;
-    }
-    sync_threads(kGroupBarrier + warpgroup_, 128);  // nobody reads the queries any more
-    const int row = warp_row() + lane() / 8 % 2 * 8 + lane() % 8;
+      float inverse;
+      asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(sum));  // the division proper is a call
+      if (sum == 0) inverse = 0;
+      const int row = row_of(tile, r);
+      // Four lanes have a row. Of 32 columns each has two of every eight, and after the exchange eight of its own.
 #pragma unroll
-    for (int i = 0; i < kValueDim / 8; i += 2) {
-      std::uint32_t m[4];
+      for (int i = 0; i < kValueDim / 8; i += 4) {
+        std::uint32_t words[4];
 #pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const float* pair = &o_[(i + j / 2) * 4 + 2 * (j % 2)];
-        m[j] = pack<T>(pair[0] * inverse[j % 2], pair[1] * inverse[j % 2]);
+        for (int j = 0; j < 4; ++j) {
+          const float* pair = &o_[(i + j) * 4 + 2 * r];
+          words[j] = pack<T>(pair[0] * inverse, pair[1] * inverse);
+        }
+        exchange_in_fours(words);
+        if (row < tile.count)
+          *reinterpret_cast<uint4*>(y + row * stride + 8 * (i + lane() % 4)) =
+              make_uint4(words[0], words[1], words[2], words[3]);
       }
-      store_matrices(shared_address(queries() + OutputTile::offset(row, 8 * (i + lane() / 16))), m);
     }
-    __syncwarp();
-    constexpr int kPieces = kValueDim / 8;  // of a row, 16 bytes each
-#pragma unroll 2
-    for (int i = lane(); i < 16 * kPieces; i += 32) {
-      const int piece_row = warp_row() + i / kPieces, d = i % kPieces * 8;
-      const int token = tile.first + group_row() + piece_row;
-      if (token >= tile.count) continue;
-      *reinterpret_cast<uint4*>(y + token * stride + d) =
-          *reinterpret_cast<const uint4*>(queries() + OutputTile::offset(piece_row, d));
-    }
-    fence_async_proxy();  // TMA writes the next queries there
   }
 
   const Params& params_;
@@ -269,6 +251,25 @@ class FlashRows {
     return tile.first + group_row() + warp_row() + lane() / 4 + 8 * r;
   }
 
+  // Four neighbouring lanes have four words each; afterwards lane i has word i of each.
+  static __device__ void exchange_in_fours(std::uint32_t (&words)[4]) {
+    const bool is_odd = lane() % 2 == 1, is_upper = lane() % 4 >= 2;
+#pragma unroll
+    for (int i = 0; i < 4; i += 2) {
+      const std::uint32_t first = words[i], second = words[i + 1];
+      const std::uint32_t other = __shfl_xor_sync(~0u, is_odd ? first : second, 1);
+      words[i] = is_odd ? other : first;
+      words[i + 1] = is_odd ? second : other;
+    }
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const std::uint32_t lower = words[i], upper = words[i + 2];
+      const std::uint32_t other = __shfl_xor_sync(~0u, is_upper ? lower : upper, 2);
+      words[i] = is_upper ? other : lower;
+      words[i + 2] = is_upper ? upper : other;
+    }
+  }
+
   __device__ void wait_for_keys() {
     shared_.key_ring.wait_until_full(keys_at_, params_.waits);
   }
@@ -278,6 +279,10 @@ class FlashRows {
   __device__ void release_keys() {
     release(shared_.key_ring.empty(keys_at_));
     keys_at_.advance();
+  }
+  __device__ void release_queries() {
+    release(shared_.query_ring.empty(queries_at_));
+    queries_at_.advance();
   }
   __device__ void release_values() {
     release(shared_.value_ring.empty(values_at_));
