@@ -38,9 +38,6 @@ struct LatentShape {
   int expanded_dim() const { return nope_dim + value_dim; }  // of a head, that its latents make
 };
 
-// Positions whose keys and values are expanded at a time: enough for large GEMMs, and a bound on memory.
-inline constexpr int kPieceKeys = 4096;
-
 // Of one layer.
 struct LatentWeights {
   Norm norm;
@@ -83,8 +80,12 @@ class LatentAttention {
   void expanded(const LatentRun& run, const Block& block) const;
   struct AbsorbedTensors;
   AbsorbedTensors take_absorbed(std::int64_t num_rows, const LayerStep& step) const;
+  struct ExpandedTensors;
+  ExpandedTensors take_expanded(std::int64_t num_keys, const LayerStep& step) const;
   void* plan_of(const LatentRun& run, const Block& block) const;
-  void append(const LatentRun& run, Tensor q, Tensor query, const Block& block) const;
+  void reserve_others(int most_absorbed, int longest, const LayerStep& step) const;
+  void append(const PagedSequences& sequences, std::int64_t first_row, Tensor q, Tensor query,
+              const Block& block) const;
 
   LatentShape shape_;
 };

@@ -12,12 +12,14 @@
 namespace heddle {
 namespace {
 
-// The keys of a piece that its queries see, over all of them.
-double seen_of_piece(const ExpandedAttentionParams& call) {
+// The keys of the call that queries see, over all of them.
+double seen_of_call(const ExpandedAttentionParams& call) {
   double keys = 0;
-  for (std::int64_t i = 0; i < call.q.rows; ++i)
-    keys += static_cast<double>(
-        std::clamp<std::int64_t>(call.first_query - call.first_key + i + 1, 0, call.keys_values.rows));
+  for (int s = 0; s < call.sequences.count; ++s) {
+    const ExpandedSequence& sequence = call.sequences[s];
+    for (int i = 0; i < sequence.num_tokens; ++i)
+      keys += std::clamp(sequence.first_query - call.first_key + i + 1, 0, sequence.num_keys);
+  }
   return keys;
 }
 
@@ -29,11 +31,12 @@ OperatorCase case_of(const ExpandedAttentionParams& call, const OperatorStep&) {
   const double state_bytes = static_cast<double>(state_floats * sizeof(float));
   OperatorCase result{
       .name = "expanded_attention",
-      .shape = fmt::format("{} after {}, {} keys from {}, {} heads of {} and {}", call.q.rows, call.first_query,
-                           call.keys_values.rows, call.first_key, call.num_heads, key_dim, call.value_dim),
+      .shape = fmt::format("{} x {} after {}, {} keys from {}, {} heads of {} and {}", call.sequences.count,
+                           call.sequences[0].num_tokens, call.sequences[0].first_query, call.sequences[0].num_keys,
+                           call.first_key, call.num_heads, key_dim, call.value_dim),
       .bytes = bytes_of(call.q) + bytes_of(call.keys_values) + bytes_of(call.shared_keys) +
                (call.before != nullptr ? state_bytes : 0) + (call.after != nullptr ? state_bytes : bytes_of(call.y)),
-      .flops = 2 * seen_of_piece(call) * call.num_heads * static_cast<double>(key_dim + call.value_dim)};
+      .flops = 2 * seen_of_call(call) * call.num_heads * static_cast<double>(key_dim + call.value_dim)};
   result.prepare = [call, state_floats](Operands& operands, int) {
     ExpandedAttentionParams params = call;
     params.q = operands.like(call.q);
@@ -45,34 +48,41 @@ OperatorCase case_of(const ExpandedAttentionParams& call, const OperatorStep&) {
     if (call.after != nullptr) params.after = state;
     PreparedOperator prepared;
     prepared.call = [params, &operands](int) { expanded_attention(params, operands.stream()); };
-    // Rows of the first piece, whose state is that of no other: some queries, each by itself.
+    // Some rows of the first sequence, each by itself, as if its keys were the first ones.
     prepared.check = [params, &operands] {
-      ExpandedAttentionParams alone = params;
-      alone.before = nullptr;
-      alone.after = nullptr;
-      alone.first_query = std::max(0, alone.first_query - alone.first_key);
-      alone.first_key = 0;
-      expanded_attention(alone, operands.stream());
-      const auto tokens = sampled(alone.q.rows, 3);
-      std::vector<std::int64_t> keys(static_cast<std::size_t>(alone.keys_values.rows));
+      ExpandedSequence sequence = params.sequences[0];
+      sequence.first_query = std::max(0, sequence.first_query - params.first_key);
+      ExpandedAttentionParams first = params;
+      first.q = params.q.row_slice(0, sequence.num_tokens);
+      first.y = params.y.row_slice(0, sequence.num_tokens);
+      first.keys_values = params.keys_values.row_slice(0, sequence.num_keys);
+      first.shared_keys = params.shared_keys.row_slice(0, sequence.num_keys);
+      first.sequences = sequence;
+      first.first_key = 0;
+      first.before = first.after = nullptr;
+      expanded_attention(first, operands.stream());
+      const auto tokens = sampled(first.q.rows, 3);
+      std::vector<std::int64_t> keys(static_cast<std::size_t>(sequence.num_keys));
       std::iota(keys.begin(), keys.end(), 0);
-      HostRows q = HostRows(operands.stream(), alone.q, tokens).widened();
-      HostRows keys_values = HostRows(operands.stream(), alone.keys_values, keys).widened();
-      HostRows shared = HostRows(operands.stream(), alone.shared_keys, keys).widened();
-      HostRows y(static_cast<std::int64_t>(tokens.size()), alone.y.columns, DType::float32);
+      HostRows q = HostRows(operands.stream(), first.q, tokens).widened();
+      HostRows keys_values = HostRows(operands.stream(), first.keys_values, keys).widened();
+      HostRows shared = HostRows(operands.stream(), first.shared_keys, keys).widened();
+      HostRows y(static_cast<std::int64_t>(tokens.size()), first.y.columns, DType::float32);
       on_cpu([&](Stream& cpu) {
         for (std::size_t i = 0; i < tokens.size(); ++i) {
-          ExpandedAttentionParams one = alone;
+          ExpandedAttentionParams one = first;
           const auto row = static_cast<std::int64_t>(i);
           one.q = q.tensor().row_slice(row, 1);
           one.keys_values = keys_values.tensor();
           one.shared_keys = shared.tensor();
           one.y = y.tensor().row_slice(row, 1);
-          one.first_query = alone.first_query + static_cast<int>(tokens[i]);
+          one.sequences = ExpandedSequence{.num_tokens = 1,
+                                           .first_query = sequence.first_query + static_cast<int>(tokens[i]),
+                                           .num_keys = sequence.num_keys};
           expanded_attention(one, cpu);
         }
       });
-      return relative_error(HostRows(operands.stream(), alone.y, tokens).floats(), y.floats());
+      return relative_error(HostRows(operands.stream(), first.y, tokens).floats(), y.floats());
     };
     prepared.most_error = roundings({call.q.dtype}, 4);
     return prepared;
@@ -85,18 +95,20 @@ OperatorCase case_of(const GatherLatentsParams& call, const OperatorStep&) {
                       .shape = fmt::format("{} x {} from {}", call.rows.rows, call.rows.columns, call.first),
                       .bytes = 2 * bytes_of(call.rows)};
   result.prepare = [call](Operands& operands, int) {
-    const int pages = ceil_div(call.first + static_cast<int>(call.rows.rows), call.kv.page_size);
+    const int of_sequence = ceil_div(call.first + call.sequences[0].num_keys, call.kv.page_size);
+    const int pages = of_sequence * call.sequences.count;
     std::vector<std::int32_t> table(static_cast<std::size_t>(pages));
     std::iota(table.rbegin(), table.rend(), 0);
     GatherLatentsParams params = call;
     params.page_table = operands.array(table);
+    params.page_table_stride = of_sequence;  // sequences of a bench are equal
     params.kv.keys = params.kv.values = operands.random(call.kv.offset(pages, 0, 0), call.kv.dtype, 1);
     params.rows = operands.like(call.rows);
     PreparedOperator prepared;
     prepared.call = [params, &operands](int) { gather_latents(params, operands.stream()); };
     prepared.check = [params, &operands, table] {
       gather_latents(params, operands.stream());
-      const auto rows = sampled(params.rows.rows, kCheckedTokens);
+      const auto rows = sampled(params.sequences[0].num_keys, kCheckedTokens);  // of the first sequence
       std::vector<std::int64_t> slots;
       for (const std::int64_t row : rows) {
         const std::int64_t position = params.first + row, page_size = params.kv.page_size;

@@ -35,22 +35,25 @@ struct ExpandedKernelParams {
   float* after;
   void* y;
   std::int64_t y_stride;
-  int num_tokens, num_heads, num_keys;
-  int first_position;  // of the first query, where the piece's first key is at 0; may be negative
-  int num_works;
+  ExpandedSequences sequences;
+  int first_key;  // the position of each sequence's first one
+  int num_tokens, num_heads, num_works;
   float score_scale;  // scale * log2(e): weights are powers of two
   KernelWaits waits;
 };
 
-// Some rows of one head.
+// Some rows of one head and sequence.
 struct ExpandedWork {
-  int first_row, head;
-  int num_keys;  // of the piece, that the last row sees; may be none
+  int head;
+  int first_row, end_row;  // of q: the work tile's first, and the end of the sequence's
+  int first_position;      // of the first row, where the sequence's first key here is at 0; may be negative
+  int first_key;           // the row of that key
+  int num_keys;            // that the last row sees; may be none
 };
 
-// The work tiles of a block, those with the most keys first. Blocks take them from the first to the last and from the last to
-// the first in turns, so that each has early and late ones. Heads of one tile follow each other, so that blocks share
-// the shared keys.
+// The work tiles of a block, those with the most keys of a sequence first. Blocks take them from the first to the last and from
+// the last to the first in turns, so that each has early and late ones. Heads of one tile follow each other, so that
+// blocks share the shared keys.
 class ExpandedTurns {
  public:
   __device__ explicit ExpandedTurns(const ExpandedKernelParams& params) : params_(params) {}
@@ -58,11 +61,24 @@ class ExpandedTurns {
   __device__ bool is_over() const { return index() >= params_.num_works; }
   __device__ void advance() { ++turn_; }
   __device__ ExpandedWork work() const {
-    const int tiles = params_.num_works / params_.num_heads, tile = tiles - 1 - index() / params_.num_heads;
-    const int first_row = tile * ExpandedShared::kRows;
-    const int last_row = min(first_row + ExpandedShared::kRows, params_.num_tokens) - 1;
-    return {first_row, index() % params_.num_heads,
-            max(0, min(params_.num_keys, params_.first_position + last_row + 1))};
+    constexpr int kRows = ExpandedShared::kRows;
+    int tile = params_.num_works / params_.num_heads - 1 - index() / params_.num_heads;
+    ExpandedWork work{.head = index() % params_.num_heads};
+    for (int i = 0;; ++i) {
+      const ExpandedSequence& sequence = params_.sequences.of[i];
+      const int tiles = ceil_div(sequence.num_tokens, kRows);
+      if (tile < tiles) {
+        const int row = tile * kRows, last = min(row + kRows, sequence.num_tokens) - 1;
+        work.end_row = work.first_row + sequence.num_tokens;
+        work.first_row += row;
+        work.first_position = sequence.first_query - params_.first_key + row;
+        work.num_keys = max(0, min(sequence.num_keys, sequence.first_query - params_.first_key + last + 1));
+        return work;
+      }
+      tile -= tiles;
+      work.first_row += sequence.num_tokens;
+      work.first_key += round_up(sequence.num_keys, kExpandedBlockKeys);
+    }
   }
 
  private:
@@ -118,7 +134,8 @@ __device__ void load_expanded_keys(const ExpandedKernelParams& params, ExpandedS
       if (lane == 0) full.arrive_expecting(KeyTile::kBytes);
       __syncwarp();
       if (lane < kOwnBlocks)
-        copy_box(keys, params.keys_values, head_column + lane * KeyTile::kBoxColumns, walk.first_key(), full.address());
+        copy_box(keys, params.keys_values, head_column + lane * KeyTile::kBoxColumns, work.first_key + walk.first_key(),
+                 full.address());
       else if (lane < kBlocks)
         copy_box(keys, params.shared_keys, (lane - kOwnBlocks) * KeyTile::kBoxColumns, walk.first_key(),
                  full.address());
@@ -141,7 +158,7 @@ __device__ void load_expanded_values(const ExpandedKernelParams& params, Expande
       __syncwarp();
       if (lane < ValueTile::kColumnBlocks)
         copy_box(shared_address(shared.values[at.slot()]) + lane * ValueTile::kBlockBytes, params.keys_values, column,
-                 walk.first_key(), full.address());
+                 work.first_key + walk.first_key(), full.address());
     }
   }
 }
@@ -165,7 +182,7 @@ class ExpandedRows : FlashRows<T, ExpandedShared, ExpandedKernelParams> {
   }
 
  private:
-  __device__ FlashTile tile_of(const ExpandedWork& work) const { return {work.first_row, params_.num_tokens}; }
+  __device__ FlashTile tile_of(const ExpandedWork& work) const { return {work.first_row, work.end_row}; }
   template <class Float>
   __device__ FlashState<Float> state_at(Float* state, const ExpandedWork& work) const {
     const std::int64_t rows = static_cast<std::int64_t>(params_.num_tokens) * params_.num_heads;
@@ -175,7 +192,7 @@ class ExpandedRows : FlashRows<T, ExpandedShared, ExpandedKernelParams> {
 
   __device__ void attend(const ExpandedWork& work) {
     if (params_.before != nullptr) Base::load_state(tile_of(work), state_at(params_.before, work));
-    const int first_position = params_.first_position + work.first_row + Base::group_row();
+    const int first_position = work.first_position + Base::group_row();
     ExpandedWalk walk(work.num_keys);
     Base::attend(walk,
                  [&](const ExpandedWalk& at) { Base::hide_later(at.num_keys(), first_position, at.first_key()); });
@@ -219,9 +236,10 @@ CUtensorMap expanded_map(const Tensor& rows, int box_rows) {
 }  // namespace
 
 void expanded_attention_sm90(const ExpandedAttentionParams& params, const Lane& lane) {
-  const auto num_tokens = static_cast<int>(params.q.rows), num_keys = static_cast<int>(params.keys_values.rows);
-  const int num_works =
-      narrow<int>(std::int64_t{ceil_div(num_tokens, ExpandedShared::kRows)} * params.num_heads, "tiles of queries");
+  std::int64_t tiles = 0;
+  for (int i = 0; i < params.sequences.count; ++i)
+    tiles += ceil_div(params.sequences[i].num_tokens, ExpandedShared::kRows);
+  const int num_works = narrow<int>(tiles * params.num_heads, "tiles of queries");
   const ExpandedKernelParams kernel{.q = expanded_map(params.q, kFlashRows),
                                     .keys_values = expanded_map(params.keys_values, kFlashKeys),
                                     .shared_keys = expanded_map(params.shared_keys, kFlashKeys),
@@ -229,10 +247,10 @@ void expanded_attention_sm90(const ExpandedAttentionParams& params, const Lane& 
                                     .after = params.after,
                                     .y = params.y.data,
                                     .y_stride = params.y.row_stride,
-                                    .num_tokens = num_tokens,
+                                    .sequences = params.sequences,
+                                    .first_key = params.first_key,
+                                    .num_tokens = static_cast<int>(params.q.rows),
                                     .num_heads = params.num_heads,
-                                    .num_keys = num_keys,
-                                    .first_position = params.first_query - params.first_key,
                                     .num_works = num_works,
                                     .score_scale = params.scale * static_cast<float>(M_LOG2E),
                                     .waits = waits_of(lane.stream, "exp. attention")};

@@ -22,10 +22,23 @@ __global__ void __launch_bounds__(kGatherLatentsThreads)
   for (std::int64_t i = std::int64_t{blockIdx.x} * kGatherLatentsThreads + threadIdx.x; i < count;
        i += std::int64_t{gridDim.x} * kGatherLatentsThreads) {
     const std::int64_t row = i / of_row;
-    const int column = static_cast<int>(i - row * of_row) * kElements, position = params.first + static_cast<int>(row);
-    const std::int32_t page = params.page_table[position / kv.page_size];
-    const From* from = static_cast<const From*>(kv.keys) + kv.offset(page, 0, position % kv.page_size) + column;
+    const int column = static_cast<int>(i - row * of_row) * kElements;
+    int sequence = 0;
+    std::int64_t first_row = 0;
+    for (;; ++sequence) {
+      const std::int64_t end = first_row + round_up(params.sequences[sequence].num_keys, kExpandedBlockKeys);
+      if (row < end) break;
+      first_row = end;
+    }
     To* to = element<To>(params.rows, row, column);
+    const int key = static_cast<int>(row - first_row), position = params.first + key;
+    if (key >= params.sequences[sequence].num_keys) {
+      for (int j = 0; j < kElements; ++j) to[j] = sm90::rounded<To>(0);
+      continue;
+    }
+    const std::int32_t page =
+        params.page_table[sequence * static_cast<std::ptrdiff_t>(params.page_table_stride) + position / kv.page_size];
+    const From* from = static_cast<const From*>(kv.keys) + kv.offset(page, 0, position % kv.page_size) + column;
     if constexpr (kPacks)
       store_pack(to, load_pack(from));
     else

@@ -52,18 +52,20 @@ void expand(const ExpandedCase& c, Tensor q, Tensor keys_values, Tensor shared, 
   const int piece = c.piece == 0 ? context : c.piece;
   for (int first = 0; first < context; first += piece) {
     const int count = std::min(piece, context - first);
-    expanded_attention({.q = q,
-                        .keys_values = keys_values.row_slice(first, count),
-                        .shared_keys = shared.row_slice(first, count),
-                        .y = y,
-                        .num_heads = c.heads,
-                        .value_dim = kValue,
-                        .scale = kScoreScale,
-                        .first_query = context - c.num_tokens,
-                        .first_key = first,
-                        .before = first == 0 ? nullptr : state,
-                        .after = first + count == context ? nullptr : state},
-                       lane);
+    expanded_attention(
+        {.q = q,
+         .keys_values = keys_values.row_slice(first, count),
+         .shared_keys = shared.row_slice(first, count),
+         .y = y,
+         .sequences =
+             ExpandedSequence{.num_tokens = c.num_tokens, .first_query = context - c.num_tokens, .num_keys = count},
+         .num_heads = c.heads,
+         .value_dim = kValue,
+         .scale = kScoreScale,
+         .first_key = first,
+         .before = first == 0 ? nullptr : state,
+         .after = first + count == context ? nullptr : state},
+        lane);
   }
 }
 
@@ -176,6 +178,7 @@ TEST_F(ExpandedOnGpu, NamesTheBrokenPrecondition) {
                                      .keys_values = keys_values,
                                      .shared_keys = shared,
                                      .y = y,
+                                     .sequences = ExpandedSequence{.num_tokens = 171, .num_keys = 171},
                                      .num_heads = 1,
                                      .value_dim = kValue,
                                      .scale = 1};
@@ -192,7 +195,79 @@ TEST_F(ExpandedOnGpu, NamesTheBrokenPrecondition) {
   expect([](auto& p) { p.scale = 0; }, "scale is 0, expected more than 0");
 }
 
+// Several sequences in one call, against a call for each: an item's sums are the same, whatever its neighbours are.
+TEST_F(ExpandedOnGpu, SequencesOfOneCallHaveTheBitsOfTheirOwn) {
+  constexpr int kHeads = 5;
+  ExpandedSequences sequences;
+  for (const auto& [tokens, context] :
+       {std::pair(171, 171), {200, 456}, {1, 130}, {300, 300}, {0, 5}, {257, 384}, {64, 65}})
+    sequences.add({.num_tokens = tokens, .first_query = context - tokens, .num_keys = context});
+  for (const DType dtype : {DType::bfloat16, DType::float16}) {
+    const std::int64_t tokens = sequences.num_tokens(), keys = sequences.num_key_rows();
+    const GpuRows q(Rows::random(tokens, kHeads * (kNope + kRope), 1, 8), dtype),
+        keys_values(Rows::random(keys, kHeads * (kNope + kValue), 2), dtype),
+        shared(Rows::random(keys, kRope, 3), dtype), together(tokens, kHeads * kValue, dtype, {.gap = 8}),
+        alone(tokens, kHeads * kValue, dtype, {.gap = 8});
+    const ExpandedAttentionParams params{.q = q,
+                                         .keys_values = keys_values,
+                                         .shared_keys = shared,
+                                         .y = together,
+                                         .sequences = sequences,
+                                         .num_heads = kHeads,
+                                         .value_dim = kValue,
+                                         .scale = kScoreScale};
+    on_gpu([&](Stream& stream) {
+      expanded_attention(params, stream);
+      for (int i = 0; i < sequences.count; ++i) {
+        const ExpandedSequence& sequence = sequences[i];
+        ExpandedAttentionParams one = params;
+        one.q = params.q.row_slice(sequences.first_token(i), sequence.num_tokens);
+        one.y = Tensor(alone).row_slice(sequences.first_token(i), sequence.num_tokens);
+        one.keys_values = params.keys_values.row_slice(sequences.first_key_row(i), sequence.num_keys);
+        one.shared_keys = params.shared_keys.row_slice(sequences.first_key_row(i), sequence.num_keys);
+        one.sequences = sequence;
+        expanded_attention(one, stream);
+      }
+    });
+    EXPECT_EQ(bits(together.rows()), bits(alone.rows()));
+  }
+}
+
 using GatherLatentsOnGpu = OnGpu;
+
+TEST_F(GatherLatentsOnGpu, RowsBetweenSequencesAreZero) {
+  const std::vector<TestSequence> shape = {{33, 1}, {300, 1}, {128, 1}, {130, 1}};
+  for (const int width : {576, 50}) {
+    Sequences cache({1, width, 16, DType::bfloat16}, shape);
+    cache.fill(shape);
+    const PagedSequences view = cache.view();
+    ExpandedSequences sequences;
+    for (const TestSequence& s : shape) sequences.add({.num_keys = s.context_len});
+    const std::int64_t rows = sequences.num_key_rows();
+    const GpuArray<std::byte> pages(
+        std::span(static_cast<const std::byte*>(cache.keys().data()), cache.keys().count() * 2));
+    const GpuArray<std::int32_t> table(
+        std::span(view.page_table, shape.size() * static_cast<std::size_t>(view.page_table_stride)));
+    const Rows expected(rows, width, 8);
+    const GpuRows got(rows, width, DType::bfloat16, {.gap = 8});
+    GatherLatentsParams params{.kv = cache.kv(),
+                               .page_table = view.page_table,
+                               .page_table_stride = view.page_table_stride,
+                               .sequences = sequences,
+                               .rows = expected};
+    on_cpu(2, [&](Stream& stream) {
+      gather_latents(params, stream);
+      stream.synchronize();
+    });
+    params.kv.keys = const_cast<std::byte*>(pages.data());
+    params.page_table = table.data();
+    params.rows = got;
+    on_gpu([&](Stream& stream) { gather_latents(params, stream); });
+    EXPECT_EQ(bits(got.rows()), bits(expected));
+    EXPECT_EQ(expected.row(33)[0], 0);
+    EXPECT_EQ(expected.row(127)[width - 1], 0);
+  }
+}
 
 TEST_F(GatherLatentsOnGpu, HasTheBitsOfTheCpu) {
   struct Case {
@@ -208,21 +283,26 @@ TEST_F(GatherLatentsOnGpu, HasTheBitsOfTheCpu) {
         Sequences cache({1, c.width, c.page_size, cached}, shape);
         cache.fill(shape);
         const PagedSequences sequences = cache.view();
-        PagedKv kv = cache.kv();
+        const PagedKv kv = cache.kv();
         const GpuArray<std::byte> pages(
             std::span(static_cast<const std::byte*>(cache.keys().data()), cache.keys().count() * size_of(cached)));
         const GpuArray<std::int32_t> table(
             std::span(sequences.pages(1), static_cast<std::size_t>(sequences.page_table_stride)));
         const GpuRows got(c.count, c.width, dtype, {.gap = c.gap});
         const Rows expected(c.count, c.width);
+        GatherLatentsParams params{.kv = kv,
+                                   .page_table = sequences.pages(1),
+                                   .first = c.first,
+                                   .sequences = ExpandedSequence{.num_keys = c.count},
+                                   .rows = expected};
         on_cpu(1, [&](Stream& stream) {
-          gather_latents({.kv = kv, .page_table = sequences.pages(1), .first = c.first, .rows = expected}, stream);
+          gather_latents(params, stream);
           stream.synchronize();
         });
-        kv.keys = const_cast<std::byte*>(pages.data());
-        on_gpu([&](Stream& stream) {
-          gather_latents({.kv = kv, .page_table = table.data(), .first = c.first, .rows = got}, stream);
-        });
+        params.kv.keys = const_cast<std::byte*>(pages.data());
+        params.page_table = table.data();
+        params.rows = got;
+        on_gpu([&](Stream& stream) { gather_latents(params, stream); });
         const Rows rows = got.rows();
         for (std::int64_t row = 0; row < c.count; ++row)
           for (std::int64_t i = 0; i < c.width; ++i)
