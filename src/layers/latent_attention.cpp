@@ -41,6 +41,14 @@ Tensor of_heads(Tensor rows, int num_heads, std::int64_t stride, std::int64_t wi
 
 }  // namespace
 
+int LatentShape::piece_keys(Device device) const {
+  if (device.kind == DeviceKind::cpu) return kPieceKeys;
+  // 128 MB of keys and values of 16 bits. A border of pieces costs a GPU more than memory does: the state is written and
+  // read.
+  const int of_memory = (128 << 20) / (num_heads * expanded_dim() * 2);
+  return std::clamp(of_memory / kExpandedBlockKeys * kExpandedBlockKeys, kPieceKeys, 4 * kPieceKeys);
+}
+
 LatentAttention::Memory LatentAttention::take_memory(const StepLimits& limits, Arena& arena, Device device) const {
   const std::size_t scratch_bytes =
       device.kind == DeviceKind::cpu
@@ -124,7 +132,9 @@ void LatentAttention::block(int layer, const LatentWeights& weights, const Memor
   const StepLimits& limits = step.tensors.limits;
   const int longest = limits.max_pages_per_sequence * step.kv.page_size;
   if (step.lane.dry_run != nullptr && step.tensors.max_query_len > most) reserve_others(most, longest, step);
-  for_each_run(step.tensors, most, longest, [&](const LatentRun& run) {
+  const LatentLimits runs{
+      .most_absorbed = most, .longest_context = longest, .piece_keys = shape_.piece_keys(step.lane.stream.device())};
+  for_each_run(step.tensors, runs, [&](const LatentRun& run) {
     run.way == LatentWay::absorbed ? absorbed(run, block) : expanded(run, block);
   });
   step.strategy.linear(block.values, weights.output, LinearRole::attention_output, step.delta, step.lane);
@@ -232,7 +242,7 @@ void LatentAttention::absorbed(const LatentRun& run, const Block& block) const {
 }
 
 LatentAttention::ExpandedTensors LatentAttention::take_expanded(std::int64_t num_keys, const LayerStep& step) const {
-  const std::int64_t most = std::min<std::int64_t>(num_keys, kPieceKeys);
+  const std::int64_t most = std::min<std::int64_t>(num_keys, shape_.piece_keys(step.lane.stream.device()));
   return {.latents = step.arena.take(most, shape_.cached_dim(), step.dtypes.activations),
           .keys_values =
               step.arena.take(most, std::int64_t{shape_.num_heads} * shape_.expanded_dim(), step.dtypes.intermediates)};
@@ -249,13 +259,14 @@ void LatentAttention::expanded(const LatentRun& run, const Block& block) const {
     append(run.alone(i), run.first_row_of(i), q, q, block);
   }
   const auto num_keys = static_cast<int>(run.expanded.num_key_rows());
+  const int of_piece = shape_.piece_keys(step.lane.stream.device());
   const auto [latents, expanded] = take_expanded(num_keys, step);
   float* state = nullptr;
-  if (num_keys > kPieceKeys)
+  if (num_keys > of_piece)
     state = static_cast<float*>(
         step.arena.take_bytes(expanded_state_floats(run.num_rows, heads, shape_.value_dim) * sizeof(float)));
-  for (int first = 0; first < num_keys; first += kPieceKeys) {
-    const int count = std::min(kPieceKeys, num_keys - first);
+  for (int first = 0; first < num_keys; first += of_piece) {
+    const int count = std::min(of_piece, num_keys - first);
     ExpandedSequences piece = run.expanded;
     if (state != nullptr) piece.of[0].num_keys = count;
     const Tensor rows = latents.row_slice(0, count), keys_values = expanded.row_slice(0, count);

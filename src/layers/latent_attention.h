@@ -2,7 +2,7 @@
 // cache holds one latent for each token and one rotated key that all heads share. There are two ways (latent_rows.h):
 //   absorbed  queries are taken to the latents (W_UK absorbed), attention works there as with a single KV head, and each
 //             head's result is taken to its values (W_UV): keys and values of heads are never made
-//   expanded  keys and values of all heads are made of the cached latents, in pieces of kPieceKeys positions, and attention
+//   expanded  keys and values of all heads are made of the cached latents, some thousand positions at a time, and attention
 //             works with those
 // A sequence with many new tokens in a step is computed expanded, each other one absorbed, so a step may have both. On a GPU
 // that takes heads and dtypes that expanded_attention() has a kernel for; others are absorbed.
@@ -36,6 +36,7 @@ struct LatentShape {
   ExpandedHead expanded_head() const { return {nope_dim, rope_dim, value_dim}; }
   int most_absorbed() const { return most_absorbed_tokens({nope_dim, rope_dim, value_dim, latent_dim}); }
   int expanded_dim() const { return nope_dim + value_dim; }  // of a head, that its latents make
+  int piece_keys(Device device) const;                       // positions that are expanded at a time
 };
 
 // Of one layer.

@@ -55,8 +55,9 @@ int most_absorbed_tokens(const LatentDims& dims) {
   return static_cast<int>(std::int64_t{dims.latent} * (dims.nope + dims.value) / saved);
 }
 
-void for_each_run(const StepTensors& step, int most_absorbed, int longest_context,
-                  FunctionRef<void(const LatentRun&)> use) {
+void for_each_run(const StepTensors& step, const LatentLimits& limits, FunctionRef<void(const LatentRun&)> use) {
+  const int longest_context = limits.longest_context;
+  const auto is_absorbed = [&](int index) { return tokens_in_step(step, index) <= limits.most_absorbed; };
   PagedSequences all{.query_start = step.query_start,
                      .context_len = step.context_len,
                      .page_table = step.page_table,
@@ -66,7 +67,7 @@ void for_each_run(const StepTensors& step, int most_absorbed, int longest_contex
   int index = 0;
   LatentRun first{.sequences = all};
   first.sequences.max_query_len = 0;
-  for (; index < step.num_sequences && tokens_in_step(step, index) <= most_absorbed; ++index) {
+  for (; index < step.num_sequences && is_absorbed(index); ++index) {
     const StepSequence sequence = sequence_or_longest(step, index, longest_context);
     first.num_rows += sequence.num_tokens;
     first.sequences.max_query_len = std::max(first.sequences.max_query_len, sequence.num_tokens);
@@ -85,15 +86,15 @@ void for_each_run(const StepTensors& step, int most_absorbed, int longest_contex
                   .num_rows = sequence.num_tokens,
                   .by_itself = true};
     ++index;
-    if (tokens_in_step(step, index - 1) > most_absorbed) {
+    if (!is_absorbed(index - 1)) {
       run.way = LatentWay::expanded;
       run.expanded.add(expanded_of(sequence));
-      for (; index < step.num_sequences && tokens_in_step(step, index) > most_absorbed; ++index) {
+      for (; index < step.num_sequences && !is_absorbed(index); ++index) {
         const StepSequence next = sequence_or_longest(step, index, longest_context);
         ExpandedSequences together = run.expanded;
         if (together.count == kMostExpandedSequences) break;
         together.add(expanded_of(next));
-        if (together.num_key_rows() > kPieceKeys) break;
+        if (together.num_key_rows() > limits.piece_keys) break;
         run.expanded = together;
         run.num_rows += next.num_tokens;
       }

@@ -17,7 +17,7 @@
 
 namespace heddle {
 
-// Positions whose keys and values are expanded at a time: enough for large GEMMs, and a bound on memory.
+// Positions whose keys and values are expanded at a time on the CPU: enough for large GEMMs, and a bound on memory.
 inline constexpr int kPieceKeys = 4096;
 
 enum class LatentWay : std::uint8_t { absorbed, expanded };
@@ -47,11 +47,16 @@ struct LatentRun {
   std::int64_t first_row_of(int i) const { return first_row + expanded.first_token(i); }
 };
 
+struct LatentLimits {
+  int most_absorbed = 0;    // new tokens of a sequence in the whole step
+  int longest_context = 0;  // of a dry run's sequences
+  int piece_keys = kPieceKeys;
+};
+
 // Calls use(run) for all rows of the step in order. A sequence of more than `most_absorbed` new tokens in the whole step is
 // expanded, together with the next ones as long as the keys of all are one piece. The absorbed ones before the first of
 // these are one run; others are runs by themselves. In a dry run, which has no sequences,
 // the longest one that the shape has is expanded, or all where they are equally long, over `longest_context`.
-void for_each_run(const StepTensors& step, int most_absorbed, int longest_context,
-                  FunctionRef<void(const LatentRun&)> use);
+void for_each_run(const StepTensors& step, const LatentLimits& limits, FunctionRef<void(const LatentRun&)> use);
 
 }  // namespace heddle

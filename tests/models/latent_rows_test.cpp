@@ -47,7 +47,7 @@ struct SeenRun {
 std::vector<SeenRun> runs_of(const StepTensors& step, bool has_arrays = true) {
   std::vector<SeenRun> runs;
   std::int64_t next_row = 0;
-  for_each_run(step, kMost, kLongest, [&](const LatentRun& run) {
+  for_each_run(step, {.most_absorbed = kMost, .longest_context = kLongest}, [&](const LatentRun& run) {
     EXPECT_EQ(run.first_row, next_row);
     next_row += run.num_rows;
     const auto is_alone = [&](const PagedSequences& sequences, std::int64_t num_rows) {
