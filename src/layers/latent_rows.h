@@ -32,8 +32,8 @@ struct LatentDims {
 // The most new tokens of a sequence in a step for which absorbed is cheaper, or no dearer. The largest int: for all.
 int most_absorbed_tokens(const LatentDims& dims);
 
-// Consecutive sequences of a step that are computed together: absorbed ones, or expanded ones whose keys are one piece, or one
-// by itself.
+// Consecutive sequences of a step that are computed together: absorbed ones, or expanded ones whose keys are one piece,
+// or one by itself.
 struct LatentRun {
   LatentWay way = LatentWay::absorbed;
   PagedSequences sequences;    // of expanded ones the first: alone() has each
