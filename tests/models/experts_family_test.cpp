@@ -303,6 +303,27 @@ TEST_F(ExpandedOnGpu, LongChunksAgreeWithTransformersAndWithAbsorbedOnes) {
     }
 }
 
+// A context of more positions than a piece has: the state is carried.
+TEST_F(ExpandedOnGpu, PiecesOfALongContextGiveWhatAbsorbedRowsDo) {
+  constexpr std::size_t kPiece = 16384, kLast = 300;
+  std::vector<std::int32_t> tokens;
+  while (tokens.size() < kPiece + kLast) tokens.push_back(tokens_[tokens.size() * 11 % tokens_.size()]);
+  const auto last_rows = [&](std::size_t last_chunk) {
+    LlamaRunner model(folder_.path(), {.page_size = 64,
+                                       .num_pages = static_cast<int>((kPiece + kLast) / 64) + 1,
+                                       .max_tokens = 512,
+                                       .dtype = DType::bfloat16,
+                                       .device = kFirstGpu});
+    std::vector<std::size_t> chunks(kPiece / 512, 512);
+    chunks.push_back(last_chunk);
+    const Rows rows = logits_in_chunks(model, tokens, chunks);
+    return Rows(rows.end() - kLast, rows.end());
+  };
+  const Rows expanded = last_rows(kLast), absorbed = last_rows(kLast / 2);
+  EXPECT_LE(mean_difference(expanded, absorbed), bound(DType::bfloat16));
+  EXPECT_NE(expanded, absorbed);
+}
+
 // A step has rows of both ways, in any order of sequences.
 TEST_F(ExpandedOnGpu, RowsOfBothWaysShareAStep) {
   for (const DType dtype : {DType::bfloat16, DType::float16}) {
