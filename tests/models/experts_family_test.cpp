@@ -356,6 +356,13 @@ TEST_F(ExpandedOnGpu, RowsOfBothWaysShareAStep) {
     rows = together.step({{&third, part(205, 420)}, {&second, part(205, 420)}});
     agrees(rows, 0, 205, 420);
     agrees(rows, 215, 205, 420);
+    // Two texts that have nothing in common, expanded in one call.
+    auto fourth = together.sequence(), fifth = together.sequence(), other = alone.sequence();
+    const std::vector<std::int32_t> other_text(tokens_.rbegin(), tokens_.rbegin() + 200);
+    const Rows of_other = alone.step({{&other, other_text}});
+    rows = together.step({{&fourth, part(0, 200)}, {&fifth, other_text}});
+    agrees(rows, 0, 0, 200);
+    EXPECT_LE(mean_difference(Rows(rows.begin() + 200, rows.end()), of_other), bound(dtype)) << name_of(dtype);
   }
 }
 

@@ -129,16 +129,15 @@ __device__ void load_expanded_keys(const ExpandedKernelParams& params, ExpandedS
     const int head_column = work.head * (kOwnKey + kExpandedValue);
     for (ExpandedWalk walk(work.num_keys); !walk.is_over(); walk.advance(), at.advance()) {
       const std::uint32_t keys = shared_address(shared.keys[at.slot()]) + lane * KeyTile::kBlockBytes;
+      const int row = work.first_key + walk.first_key();
       Mbarrier& full = shared.key_ring.full(at);
       shared.key_ring.wait_until_empty(at, params.waits);
       if (lane == 0) full.arrive_expecting(KeyTile::kBytes);
       __syncwarp();
       if (lane < kOwnBlocks)
-        copy_box(keys, params.keys_values, head_column + lane * KeyTile::kBoxColumns, work.first_key + walk.first_key(),
-                 full.address());
+        copy_box(keys, params.keys_values, head_column + lane * KeyTile::kBoxColumns, row, full.address());
       else if (lane < kBlocks)
-        copy_box(keys, params.shared_keys, (lane - kOwnBlocks) * KeyTile::kBoxColumns, walk.first_key(),
-                 full.address());
+        copy_box(keys, params.shared_keys, (lane - kOwnBlocks) * KeyTile::kBoxColumns, row, full.address());
     }
   }
 }
