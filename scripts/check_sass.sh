@@ -2,7 +2,7 @@
 # Checks the kernels' SASS in objects that the preset hopper has built; prints one line of counts per kernel:
 #   scripts/check_sass.sh [BUILD_FOLDER]      (default: build/hopper)
 # Small-M GEMM: reads weights 16 bytes at a time, multiplies in tensor cores and uses no local memory.
-# Prefill attention and gates of many tokens: multiply with HGMMA. Decode: the blocks that share an SM in a step find
+# Prefill attention, expanded attention and gates of many tokens: multiply with HGMMA. Decode: the blocks that share an SM in a step find
 # registers for all of them. Needs cuobjdump: on PATH, beside nvcc, or in
 # Python's triton (its nvdisasm beside it). Exits 1 when a check fails, 3 when there is no cuobjdump.
 set -uo pipefail
@@ -64,6 +64,7 @@ check() {  # object, kernel, wanted, unwanted
 
 check linear/linear_sm90_stream.cu linear_stream '^(LDGSTS.*[.]128|UBLKCP)' '^(LDL|STL)|^LDGSTS.*E$|^LDGSTS.*[.]64'
 check attention/attention_prefill_sm90.cu attention_prefill '^HGMMA' '^HMMA'
+check attention/expanded_attention_sm90.cu expanded_attention_kernel '^HGMMA' '^(HMMA|LDL|STL)'
 check linear/linear_swiglu_sm90.cu gated_tiles '^HGMMA' '^(HMMA|LDL|STL)'
 
 # The registers of a block of the kernel whose name contains $2, at most; registers go to a warp in lots of 256.

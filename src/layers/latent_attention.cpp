@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "base/checked.h"
 #include "base/trace.h"
 #include "kernels/attention/attention.h"
 #include "kernels/attention/expanded_attention.h"
@@ -39,6 +40,14 @@ Tensor of_heads(Tensor rows, int num_heads, std::int64_t stride, std::int64_t wi
 }
 
 }  // namespace
+
+int LatentShape::piece_keys(Device device) const {
+  if (device.kind == DeviceKind::cpu) return kPieceKeys;
+  // 128 MB of keys and values of 16 bits. A border of pieces costs a GPU more than memory does: the state is written and
+  // read.
+  const int of_memory = (128 << 20) / (num_heads * expanded_dim() * 2);
+  return std::clamp(of_memory / kExpandedBlockKeys * kExpandedBlockKeys, kPieceKeys, 4 * kPieceKeys);
+}
 
 LatentAttention::Memory LatentAttention::take_memory(const StepLimits& limits, Arena& arena, Device device) const {
   const std::size_t scratch_bytes =
@@ -86,10 +95,15 @@ struct LatentAttention::AbsorbedTensors {
   Tensor query, attended;
 };
 
-int LatentAttention::most_absorbed(const AttentionStrategy& attention, Device device) const {
+// Of a piece: [keys, cached_dim], and the keys and values of all heads that they make.
+struct LatentAttention::ExpandedTensors {
+  Tensor latents, keys_values;
+};
+
+int LatentAttention::most_absorbed(const AttentionStrategy& attention, const LayerDTypes& dtypes, Device device) const {
   // Latents that other ranks have are not here to be expanded.
-  const bool here = attention.shard().ranks == 1 && device.kind == DeviceKind::cpu &&
-                    std::max(shape_.query_dim(), shape_.value_dim) <= kMaxExpandedDim;
+  const bool here =
+      attention.shard().ranks == 1 && why_not_expanded(shape_.expanded_head(), dtypes.intermediates, device).empty();
   return here ? shape_.most_absorbed() : std::numeric_limits<int>::max();
 }
 
@@ -114,17 +128,31 @@ void LatentAttention::block(int layer, const LatentWeights& weights, const Memor
       .q = q,
       .latent = latent,
       .values = scratch.take(num_tokens, std::int64_t{shape_.num_heads} * shape_.value_dim, step.dtypes.intermediates)};
-  const int most = most_absorbed(step.strategy.attention(), step.lane.stream.device());
+  const int most = most_absorbed(step.strategy.attention(), step.dtypes, step.lane.stream.device());
   const StepLimits& limits = step.tensors.limits;
-  if (step.lane.dry_run != nullptr && step.tensors.max_query_len > most) {
-    // A step of this many tokens may be one of short sequences, which take more memory than long ones.
-    const LayerScratch short_ones(step);
-    take_absorbed(std::min<std::int64_t>(num_tokens, std::int64_t{most} * limits.max_sequences), step);
-  }
-  for_each_run(step.tensors, most, limits.max_pages_per_sequence * step.kv.page_size, [&](const LatentRun& run) {
+  const int longest = limits.max_pages_per_sequence * step.kv.page_size;
+  if (step.lane.dry_run != nullptr && step.tensors.max_query_len > most) reserve_others(most, longest, step);
+  const LatentLimits runs{
+      .most_absorbed = most, .longest_context = longest, .piece_keys = shape_.piece_keys(step.lane.stream.device())};
+  for_each_run(step.tensors, runs, [&](const LatentRun& run) {
     run.way == LatentWay::absorbed ? absorbed(run, block) : expanded(run, block);
   });
   step.strategy.linear(block.values, weights.output, LinearRole::attention_output, step.delta, step.lane);
+}
+
+// In a dry run: other steps of as many tokens may take more memory than one with the longest sequence.
+void LatentAttention::reserve_others(int most_absorbed, int longest, const LayerStep& step) const {
+  const StepLimits& limits = step.tensors.limits;
+  const std::int64_t num_tokens = step.tensors.num_tokens;
+  {  // Short sequences, and some that are computed by themselves, with a plan of their own.
+    const LayerScratch scratch(step);
+    take_absorbed(std::min<std::int64_t>(num_tokens, std::int64_t{most_absorbed} * limits.max_sequences), step);
+    step.arena.take_bytes(plan_bytes_of(limits, shape_.num_heads, step.lane.stream.device()));
+  }
+  // Several long ones, which have more keys than the longest.
+  const LayerScratch scratch(step);
+  const std::int64_t sequences = std::min<std::int64_t>(limits.max_sequences, num_tokens / (most_absorbed + 1));
+  take_expanded(sequences * round_up(std::int64_t{longest}, std::int64_t{kExpandedBlockKeys}), step);
 }
 
 LatentAttention::AbsorbedTensors LatentAttention::take_absorbed(std::int64_t num_rows, const LayerStep& step) const {
@@ -133,18 +161,19 @@ LatentAttention::AbsorbedTensors LatentAttention::take_absorbed(std::int64_t num
           .attended = step.arena.take(num_rows, columns, step.dtypes.activations)};
 }
 
-// Extends the cache by the run's tokens, and rotates their queries.
-void LatentAttention::append(const LatentRun& run, Tensor q, Tensor query, const Block& block) const {
+// Extends the cache by the tokens of `sequences`, whose rows begin at `first_row`, and rotates their queries.
+void LatentAttention::append(const PagedSequences& sequences, std::int64_t first_row, Tensor q, Tensor query,
+                             const Block& block) const {
   latent_append({.q = q,
-                 .latent = block.latent.row_slice(run.first_row, run.num_rows),
+                 .latent = block.latent.row_slice(first_row, q.rows),
                  .query = query,
-                 .positions = block.step.tensors.positions + run.first_row,
+                 .positions = block.step.tensors.positions + first_row,
                  .inv_freq = shape_.inv_freq,
                  .scale = shape_.rope_scale,
                  .num_heads = shape_.num_heads,
                  .rope_dim = shape_.rope_dim,
                  .kv = block.pages,
-                 .sequences = run.sequences},
+                 .sequences = sequences},
                 block.step.lane);
 }
 
@@ -187,7 +216,7 @@ void LatentAttention::absorbed(const LatentRun& run, const Block& block) const {
                 step.lane);
   }
   void* const plan = plan_of(run, block);
-  append(run, q, query, block);
+  append(run.sequences, run.first_row, q, query, block);
   {
     const Span attending(step.lane.stream, "attend", block.layer);
     step.strategy.attention().attend({.q = query,
@@ -212,40 +241,56 @@ void LatentAttention::absorbed(const LatentRun& run, const Block& block) const {
               step.lane);
 }
 
+LatentAttention::ExpandedTensors LatentAttention::take_expanded(std::int64_t num_keys, const LayerStep& step) const {
+  const std::int64_t most = std::min<std::int64_t>(num_keys, shape_.piece_keys(step.lane.stream.device()));
+  return {.latents = step.arena.take(most, shape_.cached_dim(), step.dtypes.activations),
+          .keys_values =
+              step.arena.take(most, std::int64_t{shape_.num_heads} * shape_.expanded_dim(), step.dtypes.intermediates)};
+}
+
 // The keys and values of a piece come from the cache, also those of the run's own tokens: so a token's keys are the same
-// numbers whichever chunk it came with.
+// numbers whichever chunk it came with. One sequence may have several pieces; several have one.
 void LatentAttention::expanded(const LatentRun& run, const Block& block) const {
   const LayerStep& step = block.step;
   const int heads = shape_.num_heads;
   const LayerScratch scratch(step);
-  const Tensor q = block.q.row_slice(run.first_row, run.num_rows);
-  append(run, q, q, block);
-  const int context = run.context_len, most = std::min(context, kPieceKeys);
-  const Tensor latents = step.arena.take(most, shape_.cached_dim(), step.dtypes.activations);
-  const Tensor expanded = step.arena.take(most, std::int64_t{heads} * shape_.expanded_dim(), step.dtypes.intermediates);
+  for (int i = 0; i < run.expanded.count; ++i) {
+    const Tensor q = block.q.row_slice(run.first_row_of(i), run.expanded[i].num_tokens);
+    append(run.alone(i), run.first_row_of(i), q, q, block);
+  }
+  const auto num_keys = static_cast<int>(run.expanded.num_key_rows());
+  const int of_piece = shape_.piece_keys(step.lane.stream.device());
+  const auto [latents, expanded] = take_expanded(num_keys, step);
   float* state = nullptr;
-  if (context > kPieceKeys)
+  if (num_keys > of_piece)
     state = static_cast<float*>(
         step.arena.take_bytes(expanded_state_floats(run.num_rows, heads, shape_.value_dim) * sizeof(float)));
-  for (int first = 0; first < context; first += kPieceKeys) {
-    const int count = std::min(kPieceKeys, context - first);
+  for (int first = 0; first < num_keys; first += of_piece) {
+    const int count = std::min(of_piece, num_keys - first);
+    ExpandedSequences piece = run.expanded;
+    if (state != nullptr) piece.of[0].num_keys = count;
     const Tensor rows = latents.row_slice(0, count), keys_values = expanded.row_slice(0, count);
-    gather_latents({.kv = block.pages, .page_table = run.sequences.page_table, .first = first, .rows = rows},
+    gather_latents({.kv = block.pages,
+                    .page_table = run.sequences.page_table,
+                    .page_table_stride = run.sequences.page_table_stride,
+                    .first = first,
+                    .sequences = piece,
+                    .rows = rows},
                    step.lane);
     step.strategy.linear(rows.column_slice(0, shape_.latent_dim), block.weights.expansion, LinearRole::alone,
                          keys_values, step.lane);
     const Span attending(step.lane.stream, "attend", block.layer);
-    expanded_attention({.q = q,
+    expanded_attention({.q = block.q.row_slice(run.first_row, run.num_rows),
                         .keys_values = keys_values,
                         .shared_keys = rows.column_slice(shape_.latent_dim, shape_.rope_dim),
                         .y = block.values.row_slice(run.first_row, run.num_rows),
+                        .sequences = piece,
                         .num_heads = heads,
                         .value_dim = shape_.value_dim,
                         .scale = shape_.score_scale,
-                        .first_query = context - static_cast<int>(run.num_rows),
                         .first_key = first,
                         .before = first == 0 ? nullptr : state,
-                        .after = first + count == context ? nullptr : state},
+                        .after = first + count == num_keys ? nullptr : state},
                        step.lane);
   }
 }

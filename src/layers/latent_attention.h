@@ -2,15 +2,16 @@
 // cache holds one latent for each token and one rotated key that all heads share. There are two ways (latent_rows.h):
 //   absorbed  queries are taken to the latents (W_UK absorbed), attention works there as with a single KV head, and each
 //             head's result is taken to its values (W_UV): keys and values of heads are never made
-//   expanded  keys and values of all heads are made of the cached latents, in pieces of kPieceKeys positions, and attention
+//   expanded  keys and values of all heads are made of the cached latents, some thousand positions at a time, and attention
 //             works with those
-// On the CPU a sequence with many new tokens in a step is computed expanded, each other one absorbed, so a step may have
-// both. On a GPU all are absorbed.
+// A sequence with many new tokens in a step is computed expanded, each other one absorbed, so a step may have both. On a GPU
+// that takes heads and dtypes that expanded_attention() has a kernel for; others are absorbed.
 #pragma once
 
 #include <cstddef>
 
 #include "base/weight.h"
+#include "kernels/attention/expanded_attention.h"
 #include "layers/latent_rows.h"
 #include "layers/layer_step.h"
 #include "parallel/strategy.h"
@@ -32,12 +33,11 @@ struct LatentShape {
 
   int query_dim() const { return nope_dim + rope_dim; }
   int cached_dim() const { return latent_dim + rope_dim; }
+  ExpandedHead expanded_head() const { return {nope_dim, rope_dim, value_dim}; }
   int most_absorbed() const { return most_absorbed_tokens({nope_dim, rope_dim, value_dim, latent_dim}); }
   int expanded_dim() const { return nope_dim + value_dim; }  // of a head, that its latents make
+  int piece_keys(Device device) const;                       // positions that are expanded at a time
 };
-
-// Positions whose keys and values are expanded at a time: enough for large GEMMs, and a bound on memory.
-inline constexpr int kPieceKeys = 4096;
 
 // Of one layer.
 struct LatentWeights {
@@ -70,7 +70,7 @@ class LatentAttention {
   void block(int layer, const LatentWeights& weights, const Memory& memory, const LayerStep& step) const;
 
   // The most new tokens of a sequence in a step that are computed absorbed on this device; the largest int: all are.
-  int most_absorbed(const AttentionStrategy& attention, Device device) const;
+  int most_absorbed(const AttentionStrategy& attention, const LayerDTypes& dtypes, Device device) const;
 
  private:
   // One layer of a step, or of a part.
@@ -81,8 +81,12 @@ class LatentAttention {
   void expanded(const LatentRun& run, const Block& block) const;
   struct AbsorbedTensors;
   AbsorbedTensors take_absorbed(std::int64_t num_rows, const LayerStep& step) const;
+  struct ExpandedTensors;
+  ExpandedTensors take_expanded(std::int64_t num_keys, const LayerStep& step) const;
   void* plan_of(const LatentRun& run, const Block& block) const;
-  void append(const LatentRun& run, Tensor q, Tensor query, const Block& block) const;
+  void reserve_others(int most_absorbed, int longest, const LayerStep& step) const;
+  void append(const PagedSequences& sequences, std::int64_t first_row, Tensor q, Tensor query,
+              const Block& block) const;
 
   LatentShape shape_;
 };

@@ -31,7 +31,22 @@ int tokens_in_step(const StepTensors& step, int index) {
                                         : sequence_or_longest(step, index, 0).num_tokens;
 }
 
+ExpandedSequence expanded_of(const StepSequence& sequence) {
+  return {.num_tokens = sequence.num_tokens,
+          .first_query = sequence.context_len - sequence.num_tokens,
+          .num_keys = sequence.context_len};
+}
+
 }  // namespace
+
+PagedSequences LatentRun::alone(int i) const {
+  PagedSequences one = sequences;
+  one.query_start += std::ptrdiff_t{2} * i;
+  one.context_len += i;
+  one.page_table = sequences.pages(i);
+  one.max_query_len = expanded[i].num_tokens;
+  return one;
+}
 
 int most_absorbed_tokens(const LatentDims& dims) {
   const std::int64_t saved =
@@ -40,8 +55,9 @@ int most_absorbed_tokens(const LatentDims& dims) {
   return static_cast<int>(std::int64_t{dims.latent} * (dims.nope + dims.value) / saved);
 }
 
-void for_each_run(const StepTensors& step, int most_absorbed, int longest_context,
-                  FunctionRef<void(const LatentRun&)> use) {
+void for_each_run(const StepTensors& step, const LatentLimits& limits, FunctionRef<void(const LatentRun&)> use) {
+  const int longest_context = limits.longest_context;
+  const auto is_absorbed = [&](int index) { return tokens_in_step(step, index) <= limits.most_absorbed; };
   PagedSequences all{.query_start = step.query_start,
                      .context_len = step.context_len,
                      .page_table = step.page_table,
@@ -51,26 +67,39 @@ void for_each_run(const StepTensors& step, int most_absorbed, int longest_contex
   int index = 0;
   LatentRun first{.sequences = all};
   first.sequences.max_query_len = 0;
-  for (; index < step.num_sequences && tokens_in_step(step, index) <= most_absorbed; ++index) {
+  for (; index < step.num_sequences && is_absorbed(index); ++index) {
     const StepSequence sequence = sequence_or_longest(step, index, longest_context);
     first.num_rows += sequence.num_tokens;
     first.sequences.max_query_len = std::max(first.sequences.max_query_len, sequence.num_tokens);
   }
   first.sequences.num_sequences = index;
   if (index > 0) use(first);
-  for (; index < step.num_sequences; ++index) {
+  while (index < step.num_sequences) {
     const StepSequence sequence = sequence_or_longest(step, index, longest_context);
-    use({.way = tokens_in_step(step, index) > most_absorbed ? LatentWay::expanded : LatentWay::absorbed,
-         .sequences = {.query_start = step.alone_start + std::ptrdiff_t{2} * index,
-                       .context_len = step.context_len + index,
-                       .page_table = all.pages(index),
-                       .num_sequences = 1,
-                       .page_table_stride = step.page_table_stride,
-                       .max_query_len = sequence.num_tokens},
-         .first_row = sequence.first_token,
-         .num_rows = sequence.num_tokens,
-         .context_len = sequence.context_len,
-         .by_itself = true});
+    LatentRun run{.sequences = {.query_start = step.alone_start + std::ptrdiff_t{2} * index,
+                                .context_len = step.context_len + index,
+                                .page_table = all.pages(index),
+                                .num_sequences = 1,
+                                .page_table_stride = step.page_table_stride,
+                                .max_query_len = sequence.num_tokens},
+                  .first_row = sequence.first_token,
+                  .num_rows = sequence.num_tokens,
+                  .by_itself = true};
+    ++index;
+    if (!is_absorbed(index - 1)) {
+      run.way = LatentWay::expanded;
+      run.expanded.add(expanded_of(sequence));
+      for (; index < step.num_sequences && !is_absorbed(index); ++index) {
+        const StepSequence next = sequence_or_longest(step, index, longest_context);
+        ExpandedSequences together = run.expanded;
+        if (together.count == kMostExpandedSequences) break;
+        together.add(expanded_of(next));
+        if (together.num_key_rows() > limits.piece_keys) break;
+        run.expanded = together;
+        run.num_rows += next.num_tokens;
+      }
+    }
+    use(run);
   }
 }
 

@@ -11,10 +11,14 @@
 #include <cstdint>
 
 #include "base/function_ref.h"
+#include "kernels/attention/expanded_sequences.h"
 #include "kernels/attention/paged_kv.h"
 #include "step/step_plan.h"
 
 namespace heddle {
+
+// Positions whose keys and values are expanded at a time on the CPU: enough for large GEMMs, and a bound on memory.
+inline constexpr int kPieceKeys = 4096;
 
 enum class LatentWay : std::uint8_t { absorbed, expanded };
 
@@ -28,20 +32,31 @@ struct LatentDims {
 // The most new tokens of a sequence in a step for which absorbed is cheaper, or no dearer. The largest int: for all.
 int most_absorbed_tokens(const LatentDims& dims);
 
-// Consecutive sequences of a step that are computed together: absorbed ones, or one by itself.
+// Consecutive sequences of a step that are computed together: absorbed ones, or expanded ones whose keys are one piece,
+// or one by itself.
 struct LatentRun {
   LatentWay way = LatentWay::absorbed;
-  PagedSequences sequences;
+  PagedSequences sequences;    // of expanded ones the first: alone() has each
   std::int64_t first_row = 0;  // of the step, or part
   std::int64_t num_rows = 0;
-  int context_len = 0;     // of a sequence that is expanded: its tokens in the cache after the step
-  bool by_itself = false;  // the sequences are not the step's first ones
+  ExpandedSequences expanded;  // with all of their keys
+  bool by_itself = false;      // the sequences are not the step's first ones
+
+  // Expanded sequence i as a step of its own, and its first row of the step, or part.
+  PagedSequences alone(int i) const;
+  std::int64_t first_row_of(int i) const { return first_row + expanded.first_token(i); }
 };
 
-// Calls use(run) for all rows of the step in order. A sequence of more than `most_absorbed` new tokens in the whole step is expanded. The
-// absorbed ones before the first of these are one run; others are runs by themselves. In a dry run, which has no sequences,
+struct LatentLimits {
+  int most_absorbed = 0;    // new tokens of a sequence in the whole step
+  int longest_context = 0;  // of a dry run's sequences
+  int piece_keys = kPieceKeys;
+};
+
+// Calls use(run) for all rows of the step in order. A sequence of more than `most_absorbed` new tokens in the whole step is
+// expanded, together with the next ones as long as the keys of all are one piece. The absorbed ones before the first of
+// these are one run; others are runs by themselves. In a dry run, which has no sequences,
 // the longest one that the shape has is expanded, or all where they are equally long, over `longest_context`.
-void for_each_run(const StepTensors& step, int most_absorbed, int longest_context,
-                  FunctionRef<void(const LatentRun&)> use);
+void for_each_run(const StepTensors& step, const LatentLimits& limits, FunctionRef<void(const LatentRun&)> use);
 
 }  // namespace heddle

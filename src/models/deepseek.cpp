@@ -60,8 +60,9 @@ LatentShape latent_shape(const DeepseekConfig& config, const Deepseek::Weights& 
           .score_scale = config.score_scale};
 }
 
-std::optional<int> most_absorbed_of(const LatentAttention& attention, Strategy& strategy, Device device) {
-  const int most = attention.most_absorbed(strategy.attention(), device);
+std::optional<int> most_absorbed_of(const LatentAttention& attention, Strategy& strategy, const LayerDTypes& dtypes,
+                                    Device device) {
+  const int most = attention.most_absorbed(strategy.attention(), dtypes, device);
   return most == std::numeric_limits<int>::max() ? std::nullopt : std::optional(most);
 }
 
@@ -221,7 +222,7 @@ Deepseek::Deepseek(const DeepseekConfig& config, Weights weights, std::unique_pt
               .eos_ids = config.eos_ids,
               .dtype = weights_.layers.front().attention.down.dtype,
               .weight_bytes_per_step = deepseek_bytes_per_step(weights_, config.rule.top_k),
-              .most_absorbed = most_absorbed_of(attention_, *strategy_, weights_.storage.device),
+              .most_absorbed = most_absorbed_of(attention_, *strategy_, dtypes_, weights_.storage.device),
               .weight_bytes = weights_.storage.size_bytes,
               .delta_bytes_per_token = static_cast<std::size_t>(hidden_) * size_of(dtypes_.deltas)}) {}
 

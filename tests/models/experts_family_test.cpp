@@ -247,6 +247,125 @@ TEST_F(ExpertsFamilyTest, SixteenBitsStayNearFloat32) {
     }
 }
 
+// Heads as DeepSeek-V2 has them, in 16 bits: what a GPU expands. Chunks of more than 170 tokens are.
+class ExpandedOnGpu : public ExpertsFamilyTest {
+ protected:
+  void SetUp() override {
+    if (const std::string why = why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
+    family_.write(family_.find("v2-real-heads"), folder_.path());
+    while (tokens_.size() < 420) tokens_.push_back(family_.tokens()[tokens_.size() * 7 % 89]);
+    const std::vector<std::int32_t> golden = family_.tokens();
+    std::ranges::copy(golden, tokens_.begin());
+  }
+
+  LlamaRunner runner(DType dtype, int ranks = 1) const {
+    prepare_shared_gpus(std::vector<Device>(static_cast<std::size_t>(ranks), kFirstGpu));
+    return {
+        folder_.path(),
+        {.page_size = 16, .num_pages = 128, .max_tokens = 512, .dtype = dtype, .device = kFirstGpu, .ranks = ranks}};
+  }
+  std::vector<std::int32_t> part(std::size_t begin, std::size_t end) const {
+    return {tokens_.begin() + static_cast<std::ptrdiff_t>(begin), tokens_.begin() + static_cast<std::ptrdiff_t>(end)};
+  }
+
+  static double mean_difference(const Rows& a, const Rows& b) {
+    double sum = 0, count = 0;
+    for (std::size_t i = 0; i < a.size(); ++i)
+      for (std::size_t j = 0; j < a[i].size(); ++j, ++count) sum += std::abs(static_cast<double>(a[i][j]) - b[i][j]);
+    return sum / count;
+  }
+  // Of logits with a deviation near 3: float16 keeps eight times more than bfloat16.
+  static double bound(DType dtype) { return dtype == DType::bfloat16 ? 0.2 : 0.025; }
+
+  TemporaryFolder folder_;
+  std::vector<std::int32_t> tokens_;  // the golden's, then others
+};
+
+TEST_F(ExpandedOnGpu, LongChunksAgreeWithTransformersAndWithAbsorbedOnes) {
+  const Rows golden = family_.golden("v2-real-heads");
+  for (const DType dtype : {DType::bfloat16, DType::float16})
+    for (const int ranks : {1, 2}) {
+      SCOPED_TRACE(testing::Message() << name_of(dtype) << " on " << ranks << " ranks");
+      const auto run = [&](const std::vector<std::size_t>& chunks) {
+        LlamaRunner model = runner(dtype, ranks);
+        return logits_in_chunks(model, tokens_, chunks);
+      };
+      const Rows expanded = run({420}), chunked = run({200, 220}), absorbed = run({140});
+      Rows of_golden;
+      for (const std::size_t row : family_.rows()) of_golden.push_back(expanded[row]);
+      const double from_golden = mean_difference(of_golden, golden);
+      EXPECT_LE(from_golden, bound(dtype));
+      EXPECT_LE(mean_difference(expanded, absorbed), bound(dtype));
+      EXPECT_LE(mean_difference(expanded, chunked), bound(dtype));
+      EXPECT_NE(expanded, absorbed) << "the test is of no use where one way computes both";
+      EXPECT_EQ(run({420}), expanded) << "the same steps again";
+      RecordProperty("from_golden", std::to_string(from_golden));
+    }
+}
+
+// A context of more positions than a piece has: the state is carried.
+TEST_F(ExpandedOnGpu, PiecesOfALongContextGiveWhatAbsorbedRowsDo) {
+  constexpr std::size_t kPiece = 16384, kLast = 300;
+  std::vector<std::int32_t> tokens;
+  while (tokens.size() < kPiece + kLast) tokens.push_back(tokens_[tokens.size() * 11 % tokens_.size()]);
+  const auto last_rows = [&](std::size_t last_chunk) {
+    LlamaRunner model(folder_.path(), {.page_size = 64,
+                                       .num_pages = static_cast<int>((kPiece + kLast) / 64) + 1,
+                                       .max_tokens = 512,
+                                       .dtype = DType::bfloat16,
+                                       .device = kFirstGpu});
+    std::vector<std::size_t> chunks(kPiece / 512, 512);
+    chunks.push_back(last_chunk);
+    const Rows rows = logits_in_chunks(model, tokens, chunks);
+    return Rows(rows.end() - kLast, rows.end());
+  };
+  const Rows expanded = last_rows(kLast), absorbed = last_rows(kLast / 2);
+  EXPECT_LE(mean_difference(expanded, absorbed), bound(DType::bfloat16));
+  EXPECT_NE(expanded, absorbed);
+}
+
+// A step has rows of both ways, in any order of sequences.
+TEST_F(ExpandedOnGpu, RowsOfBothWaysShareAStep) {
+  for (const DType dtype : {DType::bfloat16, DType::float16}) {
+    LlamaRunner alone = runner(dtype), together = runner(dtype);
+    const Rows expected = logits_in_chunks(alone, tokens_, {200, 1, 1, 3, 215});
+    auto first = together.sequence(), second = together.sequence(), third = together.sequence();
+    const auto agrees = [&](const Rows& rows, std::size_t row, std::size_t begin, std::size_t end) {
+      const auto slice = [](const Rows& of, std::size_t from, std::size_t count) {
+        return Rows(of.begin() + static_cast<std::ptrdiff_t>(from),
+                    of.begin() + static_cast<std::ptrdiff_t>(from + count));
+      };
+      EXPECT_LE(mean_difference(slice(rows, row, end - begin), slice(expected, begin, end - begin)), bound(dtype))
+          << name_of(dtype) << ", row " << row << ", token " << begin;
+    };
+    agrees(together.step({{&first, part(0, 200)}}), 0, 0, 200);
+    Rows rows = together.step({{&first, part(200, 201)}, {&second, part(0, 200)}});
+    agrees(rows, 0, 200, 201);
+    agrees(rows, 1, 0, 200);
+    rows = together.step({{&second, part(200, 201)}, {&third, part(0, 200)}, {&first, part(201, 202)}});
+    agrees(rows, 0, 200, 201);
+    agrees(rows, 1, 0, 200);
+    agrees(rows, 201, 201, 202);
+    rows = together.step({{&first, part(202, 205)}, {&second, part(201, 202)}, {&third, part(200, 201)}});
+    agrees(rows, 0, 202, 205);
+    rows = together.step({{&first, part(205, 420)}, {&third, part(201, 202)}, {&second, part(202, 205)}});
+    agrees(rows, 0, 205, 420);
+    agrees(rows, 215, 201, 202);
+    agrees(rows, 216, 202, 205);
+    rows = together.step({{&third, part(202, 205)}});
+    rows = together.step({{&third, part(205, 420)}, {&second, part(205, 420)}});
+    agrees(rows, 0, 205, 420);
+    agrees(rows, 215, 205, 420);
+    // Two texts that have nothing in common, expanded in one call.
+    auto fourth = together.sequence(), fifth = together.sequence(), other = alone.sequence();
+    const std::vector<std::int32_t> other_text(tokens_.rbegin(), tokens_.rbegin() + 200);
+    const Rows of_other = alone.step({{&other, other_text}});
+    rows = together.step({{&fourth, part(0, 200)}, {&fifth, other_text}});
+    agrees(rows, 0, 0, 200);
+    EXPECT_LE(mean_difference(Rows(rows.begin() + 200, rows.end()), of_other), bound(dtype)) << name_of(dtype);
+  }
+}
+
 TEST_F(ExpertsFamilyTest, NanInARouterReachesTheLogits) {
   for (const auto& [name, router] : {std::pair("mixtral", "model.layers.1.block_sparse_moe.gate.weight"),
                                      std::pair("v2", "model.layers.2.mlp.gate.weight")}) {

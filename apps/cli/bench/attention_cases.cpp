@@ -229,7 +229,8 @@ OperatorCase case_of(const LatentAppendParams& call, const OperatorStep& step) {
     LatentAppendParams params = call;
     params.q = operands.like(call.q);
     params.latent = operands.like(call.latent);
-    params.query = operands.like(call.query);
+    // Where latent attention is expanded, queries are rotated in place.
+    params.query = call.query.columns == call.q.columns ? params.q : operands.like(call.query);
     params.positions = operands.array(positions);
     params.inv_freq = operands.array(some_frequencies(call.rope_dim));
     params.kv = random_pages(operands, call.kv, pages.num_pages);

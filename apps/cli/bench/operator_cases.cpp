@@ -24,10 +24,6 @@ struct TimedCase {
   std::optional<OperatorCase> operator()(const RopeParams&) const { return std::nullopt; }
   std::optional<OperatorCase> operator()(const KvAppendParams&) const { return std::nullopt; }
 
-  // Of long chunks alone.
-  std::optional<OperatorCase> operator()(const GatherLatentsParams&) const { return std::nullopt; }
-  std::optional<OperatorCase> operator()(const ExpandedAttentionParams&) const { return std::nullopt; }
-
   // The executor's.
   std::optional<OperatorCase> operator()(const CopyPagesParams&) const { return std::nullopt; }
   std::optional<OperatorCase> operator()(const TakeTokensParams&) const { return std::nullopt; }
@@ -86,10 +82,12 @@ std::vector<OperatorCase> operator_cases(const OperatorStep& step) {
 }
 
 const std::vector<std::string>& operator_names() {
-  static const std::vector<std::string> names{"embedding",      "rmsnorm",        "linear",          "linear_swiglu",
-                                              "rope_append",    "attention",      "swiglu",          "gather_rows",
-                                              "head_linear",    "latent_append",  "route",           "group_rows",
-                                              "grouped_linear", "grouped_swiglu", "combine_experts", "mixture"};
+  static const std::vector<std::string> names{
+      "embedding",          "rmsnorm",        "linear",          "linear_swiglu",
+      "rope_append",        "attention",      "swiglu",          "gather_rows",
+      "head_linear",        "latent_append",  "route",           "group_rows",
+      "grouped_linear",     "grouped_swiglu", "combine_experts", "gather_latents",
+      "expanded_attention", "mixture"};
   return names;
 }
 

@@ -68,6 +68,10 @@ OperatorCase case_of(const GatherRowsParams& call, const OperatorStep& step);
 OperatorCase case_of(const HeadLinearParams& call, const OperatorStep& step);
 OperatorCase case_of(const LatentAppendParams& call, const OperatorStep& step);
 
+// Of long chunks alone, a case for each piece.
+OperatorCase case_of(const GatherLatentsParams& call, const OperatorStep& step);
+OperatorCase case_of(const ExpandedAttentionParams& call, const OperatorStep& step);
+
 // Of experts. What they cost depends on the router's choice: each token chooses at random, and no expert twice.
 OperatorCase case_of(const RouteParams& call, const OperatorStep& step);
 OperatorCase case_of(const GroupRowsParams& call, const OperatorStep& step);

@@ -1,11 +1,8 @@
-// Attention over pieces, after FlashAttention-3 (Shah et al., 2024, sections 3.1 and 3.2) and StreamFusion's Algorithm
-// 2. A work tile is 64 queries for each consumer warpgroup, of one piece, head and member of the batch. The kernel is
-// persistent; a block takes every gridDim.x-th work tile.
+// Attention over pieces by FlashRows (flash_rows_sm90.cuh) and StreamFusion's Algorithm 2. A work tile is some queries of
+// one piece, head and member of the batch. The kernel is persistent; a block takes every gridDim.x-th work tile.
 //
 // One warp loads queries and keys by TMA, one loads values, tile by tile and piece by piece. A tile lies in one piece:
-// TMA fills what lies beyond the piece with zeros, and the softmax masks it. Each consumer warpgroup issues the scores
-// of the next tile and the weighted values of the last one, and computes the softmax meanwhile. Warpgroups take turns to
-// issue, so one's softmax overlaps the others' WGMMAs.
+// TMA fills what lies beyond the piece with zeros, and the softmax masks it.
 #include "fused/piece_attention/piece_attention_sm90.h"
 
 #include <algorithm>
@@ -19,20 +16,12 @@
 #include "base/error.h"
 #include "device/head_map_sm90.cuh"
 #include "device/launch_sm90.cuh"
-#include "device/tma_ring.h"
-#include "kernels/sm90/instructions_sm90.cuh"
-#include "kernels/sm90/tile_sm90.cuh"
-#include "kernels/sm90/wgmma_sm90.cuh"
+#include "kernels/attention/flash_rows_sm90.cuh"
 
 namespace heddle {
 namespace {
 
 using namespace sm90;  // NOLINT(google-build-using-namespace): this file's own kernels
-
-constexpr int kGroupRows = 64;  // of a consumer warpgroup
-constexpr int kKeys = 128;      // of a tile
-// The log2 by which weights may exceed 1 before the row is rescaled (after FlashAttention-4).
-constexpr float kSlack = 8;
 
 // Small heads leave registers for a third warpgroup.
 constexpr int groups_for(int head_dim) {
@@ -67,19 +56,7 @@ struct PieceKernelParams {
 };
 
 template <int kHeadDim>
-struct PieceShared {
-  static constexpr int kGroups = groups_for(kHeadDim);
-  static constexpr int kSlots = 2;                        // work tiles whose queries are in shared memory
-  static constexpr int kStages = kHeadDim <= 64 ? 3 : 2;  // of tiles of keys, and of values
-  using QueryTile = Tile<kGroupRows, kHeadDim>;
-  using KeyTile = Tile<kKeys, kHeadDim>;
-
-  std::byte queries[kSlots][kGroups][QueryTile::kBytes];
-  alignas(1024) std::byte keys[kStages][KeyTile::kBytes];
-  alignas(1024) std::byte values[kStages][KeyTile::kBytes];
-  TmaRing<Mbarrier, kSlots> query_ring;
-  TmaRing<Mbarrier, kStages> key_ring, value_ring;
-};
+using PieceShared = FlashShared<kHeadDim, kHeadDim, groups_for(kHeadDim), 2, kHeadDim <= 64 ? 3 : 2>;
 
 // Some rows of a query piece, of one head and member of the batch.
 struct WorkOfPiece {
@@ -117,7 +94,7 @@ class KeyWalk {
   __device__ int first_key() const { return key_; }         // of the tile in its piece
   __device__ int num_keys() const { return keys_ - key_; }  // of the piece from there on; may exceed a tile
   __device__ void advance() {
-    key_ += kKeys;
+    key_ += kFlashKeys;
     if (key_ < keys_) return;
     ++piece_;
     take_piece();
@@ -150,7 +127,7 @@ __device__ void load_pieces(const PieceKernelParams& params, PieceShared<kHeadDi
   using Shared = PieceShared<kHeadDim>;
   using QueryTile = typename Shared::QueryTile;
   using KeyTile = typename Shared::KeyTile;
-  constexpr int kGroups = Shared::kGroups, kRows = kGroups * kGroupRows, kBlocks = KeyTile::kColumnBlocks;
+  constexpr int kGroups = Shared::kGroups, kRows = Shared::kRows, kBlocks = KeyTile::kColumnBlocks;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   auto& ring = what == PieceOperand::keys ? shared.key_ring : shared.value_ring;
   auto& tiles = what == PieceOperand::keys ? shared.keys : shared.values;
@@ -168,7 +145,7 @@ __device__ void load_pieces(const PieceKernelParams& params, PieceShared<kHeadDi
         acquire_map(work.piece->map);
         copy_box(shared_address(shared.queries[query_at.slot()][group]) + block * QueryTile::kBlockBytes,
                  work.piece->map,
-                 HeadBox{block * QueryTile::kBoxColumns, work.first_row + group * kGroupRows, work.head, work.batch},
+                 HeadBox{block * QueryTile::kBoxColumns, work.first_row + group * kFlashRows, work.head, work.batch},
                  full.address());
       }
       query_at.advance();
@@ -188,330 +165,62 @@ __device__ void load_pieces(const PieceKernelParams& params, PieceShared<kHeadDi
   }
 }
 
-// Attention of one warpgroup's rows. A thread has rows lane / 4 and lane / 4 + 8 of its warp's sixteen, and of each row
-// columns 2 * (lane % 4) + {0, 1} of every eight.
+// Attention of one warpgroup's rows of each work tile.
 template <class T, int kHeadDim, PieceMask mask>
-class PieceRows {
-  using Shared = PieceShared<kHeadDim>;
-  using QueryTile = typename Shared::QueryTile;
-  using KeyTile = typename Shared::KeyTile;
-  static constexpr int kGroups = Shared::kGroups, kRows = kGroups * kGroupRows;
-  static constexpr int kTurnBarrier = 1, kGroupBarrier = kTurnBarrier + kGroups;  // one each per warpgroup
+class PieceRows : FlashRows<T, PieceShared<kHeadDim>, PieceKernelParams> {
+  using Base = FlashRows<T, PieceShared<kHeadDim>, PieceKernelParams>;
+  using Base::kRows, Base::params_;
 
  public:
-  __device__ PieceRows(const PieceKernelParams& params, Shared& shared, int warpgroup)
-      : params_(params), shared_(shared), warpgroup_(warpgroup) {}
+  using Base::Base;
 
   __device__ void run() {
-    if (warpgroup_ == kGroups - 1) pass_turn();  // warpgroup 0 issues first
-    RingConsumer<Shared::kSlots> at;
     for (int index = static_cast<int>(blockIdx.x); index < params_.num_works; index += static_cast<int>(gridDim.x)) {
-      shared_.query_ring.wait_until_full(at, params_.waits);
-      slot_ = at.slot();
+      Base::wait_for_queries();
       // Searched twice, because a work item kept through the loop over keys would cost registers that it has not.
       const WorkOfPiece work = work_at<mask, kRows>(params_, index);
-      load_state(work);
+      Base::clear_state();
+      if (params_.start == PieceStart::carried) Base::load_state(tile_of(work), state_of<const float>(work));
       attend(work);
       store(work_at<mask, kRows>(params_, index));
-      __syncwarp();
-      release(shared_.query_ring.empty(at));
-      at.advance();
     }
   }
 
  private:
-  static __device__ int lane() { return static_cast<int>(threadIdx.x) % 32; }
-  __device__ std::byte* queries() const { return shared_.queries[slot_][warpgroup_]; }
-  // The first of the warp's rows in the warpgroup's tile.
-  static __device__ int warp_row() { return static_cast<int>(threadIdx.x) % 128 / 32 * 16; }
-  __device__ int row_of(const WorkOfPiece& work, int r) const {
-    return work.first_row + warpgroup_ * kGroupRows + warp_row() + lane() / 4 + 8 * r;
-  }
-  __device__ std::int64_t state_row(const WorkOfPiece& work, int row) const {
-    return (static_cast<std::int64_t>(work.batch) * params_.num_heads + work.head) * work.piece->num_tokens + row;
-  }
-
-  __device__ void load_state(const WorkOfPiece& work) {
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      base_[r] = -INFINITY;
-      sum_[r] = 0;
-    }
-#pragma unroll
-    for (int i = 0; i < kHeadDim / 2; ++i) o_[i] = 0;
-    if (params_.start == PieceStart::fresh) return;
+  static __device__ FlashTile tile_of(const WorkOfPiece& work) { return {work.first_row, work.piece->num_tokens}; }
+  template <class Float>
+  __device__ FlashState<Float> state_of(const WorkOfPiece& work) const {
     const PieceQueries& piece = *work.piece;
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const int row = row_of(work, r);
-      if (row >= piece.num_tokens) continue;
-      const std::int64_t at = state_row(work, row);
-      base_[r] = piece.m[at];
-      if (lane() % 4 == 0) sum_[r] = piece.l[at];
-      const float* o = piece.o + at * kHeadDim + lane() % 4 * 2;
-#pragma unroll
-      for (int i = 0; i < kHeadDim / 8; ++i) {
-        o_[4 * i + 2 * r] = o[8 * i];
-        o_[4 * i + 2 * r + 1] = o[8 * i + 1];
-      }
-    }
+    const std::int64_t first =
+        (static_cast<std::int64_t>(work.batch) * params_.num_heads + work.head) * piece.num_tokens;
+    return {piece.o, piece.l, piece.m, first};
   }
 
   __device__ void attend(const WorkOfPiece& work) {
+    const int first_position = work.piece->first_position + work.first_row + Base::group_row();
     KeyWalk<mask> walk(params_, last_position_of<kRows>(work));
-    if (walk.is_over()) return;
-    first_position_ = work.piece->first_position + work.first_row + warpgroup_ * kGroupRows;
-    wait_for_keys();
-    multiply_keys();
-    wgmma_wait<0>();
-    pin(scores_);
-    release_keys();
-    weigh(walk);
-    round_weights();
-    rescale();
-
-    for (walk.advance(); !walk.is_over(); walk.advance()) {
-      wait_for_keys();
-      wait_for_turn();
-      multiply_keys();
-      wait_for_values();
-      multiply_values();
-      pass_turn();
-      wgmma_wait<1>();
-      pin(scores_);
-      release_keys();
-      weigh(walk);
-      form_weights_here();
-      wgmma_wait<0>();
-      pin(o_);
-      release_values();
-      round_weights();
-      rescale();
-    }
-    wait_for_values();
-    multiply_values();
-    wgmma_wait<0>();
-    pin(o_);
-    release_values();
-  }
-
-  __device__ void wait_for_keys() {
-    shared_.key_ring.wait_until_full(keys_at_, params_.waits);
-  }
-  __device__ void wait_for_values() {
-    shared_.value_ring.wait_until_full(values_at_, params_.waits);
-  }
-  __device__ void release_keys() {
-    release(shared_.key_ring.empty(keys_at_));
-    keys_at_.advance();
-  }
-  __device__ void release_values() {
-    release(shared_.value_ring.empty(values_at_));
-    values_at_.advance();
-  }
-  __device__ void release(Mbarrier& empty) const {
-    if (lane() == 0) empty.arrive();
-  }
-  // Warpgroup after warpgroup, in a ring.
-  __device__ void wait_for_turn() const {
-    sync_threads(kTurnBarrier + warpgroup_, 256);
-  }
-  __device__ void pass_turn() const {
-    arrive_at_threads(kTurnBarrier + (warpgroup_ + 1 == kGroups ? 0 : warpgroup_ + 1), 256);
-  }
-
-  // Issues scores = queries keys^T.
-  __device__ void multiply_keys() {
-    constexpr int kRowBytes = KeyTile::kRowBytes, kBoxColumns = KeyTile::kBoxColumns;
-    const std::uint64_t left = matrix_descriptor<kRowBytes>(shared_address(queries()), 8 * kRowBytes, 0);
-    const std::uint64_t right =
-        matrix_descriptor<kRowBytes>(shared_address(shared_.keys[keys_at_.slot()]), 8 * kRowBytes, 0);
-    pin(scores_);
-    wgmma_fence();
-#pragma unroll
-    for (int k = 0; k < kHeadDim; k += 16) {
-      const int block = k / kBoxColumns, inside = k % kBoxColumns * 2;
-      wgmma_ss<T>(scores_, advanced(left, block * QueryTile::kBlockBytes + inside),
-                  advanced(right, block * KeyTile::kBlockBytes + inside), k > 0);
-    }
-    wgmma_commit();
-  }
-
-  // Issues o += weights values.
-  __device__ void multiply_values() {
-    constexpr int kRowBytes = KeyTile::kRowBytes;
-    const std::uint64_t values = matrix_descriptor<kRowBytes>(shared_address(shared_.values[values_at_.slot()]),
-                                                              8 * kRowBytes, KeyTile::kBlockBytes);
-    pin(o_);
-    wgmma_fence();
-#pragma unroll
-    for (int k = 0; k < kKeys / 16; ++k) wgmma_rs<T>(o_, weights_[k], advanced(values, k * 16 * kRowBytes), 1);
-    wgmma_commit();
-  }
-
-  __device__ void hide_scores(const KeyWalk<mask>& walk) {
-    const int keys = walk.num_keys();
-    if constexpr (mask == PieceMask::full) {
-      if (keys >= kKeys) return;
-#pragma unroll
-      for (int i = 0; i < kKeys / 2; ++i)
-        if (i / 4 * 8 + lane() % 4 * 2 + i % 2 >= keys) scores_[i] = -INFINITY;
-    } else {
-      // What a row sees of the tile: keys before `seen`.
-      const int tile_position = walk.piece().first_position + walk.first_key();
-      if (keys >= kKeys && first_position_ - tile_position >= kKeys - 1) return;
-      const int position = first_position_ + warp_row() + lane() / 4;
-#pragma unroll
-      for (int i = 0; i < kKeys / 2; ++i) {
-        const int key = i / 4 * 8 + lane() % 4 * 2 + i % 2;
-        if (key >= keys || tile_position + key > position + i / 2 % 2 * 8) scores_[i] = -INFINITY;
-      }
-    }
-  }
-
-  // Replaces scores by weights, relative to a base near the maximum of their row up to this tile.
-  __device__ void weigh(const KeyWalk<mask>& walk) {
-    hide_scores(walk);
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      float top = -INFINITY;
-#pragma unroll
-      for (int i = 0; i < kKeys / 2; i += 4) top = fmaxf(top, fmaxf(scores_[i + 2 * r], scores_[i + 2 * r + 1]));
-      top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
-      top = fmaxf(top, __shfl_xor_sync(~0u, top, 2)) * params_.score_scale;
-      const float before = base_[r];
-      if (!(top <= before + kSlack)) base_[r] = fmaxf(top, before);
-      const float shift = base_[r] == -INFINITY ? 0 : base_[r];  // if the row has seen no key yet
-      correction_[r] = before == base_[r] ? 1 : exp2_approx(before - shift);
-      float sum = 0;
-#pragma unroll
-      for (int i = 0; i < kKeys / 2; i += 4) {
-        float& first = scores_[i + 2 * r];
-        float& second = scores_[i + 2 * r + 1];
-        first = exp2_approx(fmaf(first, params_.score_scale, -shift));
-        second = exp2_approx(fmaf(second, params_.score_scale, -shift));
-        sum += first + second;
-      }
-      sum_[r] = fmaf(sum_[r], correction_[r], sum);
-    }
-  }
-
-  // ptxas moves the wait for values ahead of independent instructions, so nothing would overlap it. It does not move
-  // the wait ahead of a trap, and this one depends on the weights: their sum is never negative.
-  __device__ void form_weights_here() const {
-    if (sum_[0] + sum_[1] < 0) __trap();
-  }
-
-  __device__ void round_weights() {
-#pragma unroll
-    for (int k = 0; k < kKeys / 16; ++k)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) weights_[k][i] = pack<T>(scores_[8 * k + 2 * i], scores_[8 * k + 2 * i + 1]);
-  }
-
-  __device__ void rescale() {
-    if (!__any_sync(~0u, correction_[0] != 1 || correction_[1] != 1)) return;
-#pragma unroll
-    for (int i = 0; i < kHeadDim / 2; ++i) o_[i] *= correction_[i / 2 % 2];
-  }
-
-  __device__ float sum_of_row(int r) const {
-    float sum = sum_[r];
-    sum += __shfl_xor_sync(~0u, sum, 1);
-    return sum + __shfl_xor_sync(~0u, sum, 2);
+    Base::attend(walk, [&](const KeyWalk<mask>& at) {
+      if constexpr (mask == PieceMask::full)
+        Base::hide_behind(at.num_keys());
+      else
+        Base::hide_later(at.num_keys(), first_position, at.piece().first_position + at.first_key());
+    });
   }
 
   __device__ void store(const WorkOfPiece& work) {
-    const float sums[2] = {sum_of_row(0), sum_of_row(1)};
-    if (params_.end == PieceEnd::carry)
-      store_state(work, sums);
-    else
-      store_rows(work, sums);
-  }
-
-  __device__ void store_state(const WorkOfPiece& work, const float (&sums)[2]) const {
-    const PieceQueries& piece = *work.piece;
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const int row = row_of(work, r);
-      if (row >= piece.num_tokens) continue;
-      const std::int64_t at = state_row(work, row);
-      if (lane() % 4 == 0) {
-        piece.m[at] = base_[r];
-        piece.l[at] = sums[r];
-      }
-      float* o = piece.o + at * kHeadDim + lane() % 4 * 2;
-#pragma unroll
-      for (int i = 0; i < kHeadDim / 8; ++i) {
-        o[8 * i] = o_[4 * i + 2 * r];
-        o[8 * i + 1] = o_[4 * i + 2 * r + 1];
-      }
-    }
-  }
-
-  // Goes through the queries' shared memory, so that a row is written in whole lines.
-  __device__ void store_rows(const WorkOfPiece& work, const float (&sums)[2]) {
-    float inverse[2];
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse[r]) : "f"(sums[r]));  // the division proper is a call
-      if (sums[r] == 0) inverse[r] = 0;                                     // the row saw no key
-    }
-    sync_threads(kGroupBarrier + warpgroup_, 128);  // nobody reads the queries any more
-    const int row = warp_row() + lane() / 8 % 2 * 8 + lane() % 8;
-#pragma unroll
-    for (int i = 0; i < kHeadDim / 8; i += 2) {
-      std::uint32_t m[4];
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const float* pair = &o_[(i + j / 2) * 4 + 2 * (j % 2)];
-        m[j] = pack<T>(pair[0] * inverse[j % 2], pair[1] * inverse[j % 2]);
-      }
-      store_matrices(shared_address(queries() + QueryTile::offset(row, 8 * (i + lane() / 16))), m);
-    }
-    __syncwarp();
+    if (params_.end == PieceEnd::carry) return Base::store_state(tile_of(work), state_of<float>(work));
     const PieceQueries& piece = *work.piece;
     T* const y = static_cast<T*>(piece.y) + work.batch * piece.y_strides.batch + work.head * piece.y_strides.head;
-    constexpr int kPieces = kHeadDim / 8;  // of a row, 16 bytes each
-#pragma unroll 2
-    for (int i = lane(); i < 16 * kPieces; i += 32) {
-      const int piece_row = warp_row() + i / kPieces, d = i % kPieces * 8;
-      const int token = work.first_row + warpgroup_ * kGroupRows + piece_row;
-      if (token >= piece.num_tokens) continue;
-      *reinterpret_cast<uint4*>(y + token * piece.y_strides.token + d) =
-          *reinterpret_cast<const uint4*>(queries() + QueryTile::offset(piece_row, d));
-    }
-    fence_async_proxy();  // TMA writes the next queries there
+    Base::store_rows(tile_of(work), y, piece.y_strides.token);
   }
-
-  const PieceKernelParams& params_;
-  Shared& shared_;
-  const int warpgroup_;
-  int slot_ = 0;            // of the work tile's queries
-  int first_position_ = 0;  // of this warpgroup's rows; read by causal attention
-  RingConsumer<Shared::kStages> keys_at_, values_at_;
-  float scores_[kKeys / 2];
-  std::uint32_t weights_[kKeys / 16][4];
-  float o_[kHeadDim / 2];
-  float base_[2], sum_[2], correction_[2];  // weights are 2^(score * score_scale - base)
 };
 
 template <class T, int kHeadDim, PieceMask mask>
 __global__ void __launch_bounds__(128 * (groups_for(kHeadDim) + 1), 1)
     piece_attention_kernel(const __grid_constant__ PieceKernelParams params) {
-  using Shared = PieceShared<kHeadDim>;
-  constexpr int kGroups = Shared::kGroups;
+  constexpr int kGroups = groups_for(kHeadDim);
   extern __shared__ std::byte shared_bytes[];
-  const std::uint32_t misaligned = shared_address(shared_bytes) % 1024;  // the swizzle follows address bits
-  auto& shared = *reinterpret_cast<Shared*>(shared_bytes + (misaligned == 0 ? 0 : 1024 - misaligned));
-  if (threadIdx.x == 0) {
-    constexpr int kMultiplyingWarps = 4 * kGroups;
-    shared.query_ring.init({.producers = 1, .consumers = kMultiplyingWarps});
-    shared.key_ring.init({.producers = 1, .consumers = kMultiplyingWarps});
-    shared.value_ring.init({.producers = 1, .consumers = kMultiplyingWarps});
-    publish_barriers();
-  }
-  __syncthreads();
+  auto& shared = flash_shared<PieceShared<kHeadDim>>(shared_bytes);
   let_later_kernels_start();
   wait_for_earlier_kernels();
   const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0);  // warp-uniform, and the compiler knows it
@@ -604,11 +313,11 @@ std::vector<std::byte> piece_table_sm90(const PieceShape& shape, const std::vect
   const TableParts parts = parts_of(queries.size(), keys_values.size());
   std::vector<std::byte> table(parts.bytes);
   std::vector<int> first_tiles{0};
-  const int rows = groups_for(shape.head_dim) * kGroupRows;
+  const int rows = groups_for(shape.head_dim) * kFlashRows;
   for (std::size_t i = 0; i < queries.size(); ++i) {
     const QueryPiece& of = queries[i];
     PieceQueries entry{};
-    if (of.num_tokens > 0) entry.map = map_of(shape, of.q, of.q_strides, shape.num_heads, of.num_tokens, kGroupRows);
+    if (of.num_tokens > 0) entry.map = map_of(shape, of.q, of.q_strides, shape.num_heads, of.num_tokens, kFlashRows);
     entry.y = of.y;
     entry.y_strides = of.y_strides;
     entry.o = of.o;
@@ -623,8 +332,8 @@ std::vector<std::byte> piece_table_sm90(const PieceShape& shape, const std::vect
     const KeyValuePiece& of = keys_values[i];
     PieceKeysValues entry{};
     if (of.num_tokens > 0) {
-      entry.keys = map_of(shape, of.k, of.strides, shape.num_kv_heads, of.num_tokens, kKeys);
-      entry.values = map_of(shape, of.v, of.strides, shape.num_kv_heads, of.num_tokens, kKeys);
+      entry.keys = map_of(shape, of.k, of.strides, shape.num_kv_heads, of.num_tokens, kFlashKeys);
+      entry.values = map_of(shape, of.v, of.strides, shape.num_kv_heads, of.num_tokens, kFlashKeys);
     }
     entry.num_tokens = of.num_tokens;
     entry.first_position = of.first_position;
@@ -639,7 +348,7 @@ void piece_attention_sm90(const PieceAttentionParams& params, const Lane& lane) 
   const PieceShape& shape = layout.shape();
   const std::byte* const table = layout.table();
   const TableParts parts = parts_of(layout.queries().size(), layout.keys_values().size());
-  const int rows = groups_for(shape.head_dim) * kGroupRows;
+  const int rows = groups_for(shape.head_dim) * kFlashRows;
   std::int64_t num_tiles = 0;
   for (const QueryPiece& piece : layout.queries()) num_tiles += ceil_div(piece.num_tokens, rows);
   const int num_works = narrow<int>(num_tiles * shape.batch * shape.num_heads, "tiles of queries");
@@ -662,7 +371,7 @@ void piece_attention_sm90(const PieceAttentionParams& params, const Lane& lane) 
     constexpr int kHeadDim = decltype(head_dim)::value;
     const LaunchShape launch{.grid = dim3(static_cast<unsigned>(std::min(num_works, lane.num_sms))),
                              .block = dim3(128 * (groups_for(kHeadDim) + 1)),
-                             .shared_bytes = sizeof(PieceShared<kHeadDim>) + 1024};
+                             .shared_bytes = flash_shared_bytes<PieceShared<kHeadDim>>()};
     with_16_bit_element(shape.dtype, [&]<class T>() {
       if (params.mask == PieceMask::full)
         launch_sm90("piece_attention", piece_attention_kernel<T, kHeadDim, PieceMask::full>, launch, lane, kernel);

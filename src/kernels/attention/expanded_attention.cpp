@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <string>
 
+#include "base/alignment.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "kernels/attention/attention_part.h"
+#include "kernels/attention/expanded_attention_sm90.h"
 #include "kernels/dry_run.h"
 #include "kernels/pieces.h"
 #include "kernels/preconditions.h"
@@ -25,7 +28,7 @@
 #define HEDDLE_KERNELS_EXPANDED_TILE
 namespace heddle {
 
-// Consecutive tokens of one head, which a thread computes together.
+// Consecutive tokens of one head, which a thread computes together. Below here the params have one sequence.
 struct ExpandedTile {
   int head;
   int first_token;
@@ -73,7 +76,7 @@ void add_keys(const ExpandedAttentionParams& params, const ExpandedTile& tile, S
   const int key_dim = static_cast<int>(params.q.columns) / params.num_heads;
   const int nope_dim = key_dim - static_cast<int>(params.shared_keys.columns);
   const int key_width = padded(key_dim), value_width = padded(params.value_dim), num_rows = tile.num_tokens;
-  const int first_position = params.first_query + tile.first_token,
+  const int first_position = params.sequences[0].first_query + tile.first_token,
             num_keys = static_cast<int>(params.keys_values.rows);
   for (int block = 0; block < num_keys; block += kBlockKeys) {
     const int block_position = params.first_key + block;
@@ -158,6 +161,19 @@ static_assert(kExpandedBlockKeys == kBlockKeys &&
 
 HWY_EXPORT(attend_expanded);
 
+// The call's sequence i as a call of its own.
+ExpandedAttentionParams of_sequence(const ExpandedAttentionParams& params, int i) {
+  const ExpandedSequence& sequence = params.sequences[i];
+  const std::int64_t first_token = params.sequences.first_token(i), first_key = params.sequences.first_key_row(i);
+  ExpandedAttentionParams one = params;
+  one.sequences = sequence;
+  one.q = params.q.row_slice(first_token, sequence.num_tokens);
+  if (params.after == nullptr) one.y = params.y.row_slice(first_token, sequence.num_tokens);
+  one.keys_values = params.keys_values.row_slice(first_key, sequence.num_keys);
+  one.shared_keys = params.shared_keys.row_slice(first_key, sequence.num_keys);
+  return one;
+}
+
 void expanded_attention_cpu(const ExpandedAttentionParams& params, ThreadPool& pool) {
   const auto num_tokens = static_cast<int>(params.q.rows),
              key_dim = static_cast<int>(params.q.columns) / params.num_heads;
@@ -179,33 +195,75 @@ void expanded_attention_cpu(const ExpandedAttentionParams& params, ThreadPool& p
 
 }  // namespace
 
+std::string why_not_expanded(const ExpandedHead& head, DType dtype, Device device) {
+  const int key_dim = head.nope_dim + head.rope_dim;
+  if (device.kind == DeviceKind::cuda) {
+    constexpr ExpandedHead kTaken = kExpandedHeadSm90;
+    if (head != kTaken)
+      return fmt::format("keys of {} + {} elements and values of {}, expected {} + {} and {}", head.nope_dim,
+                         head.rope_dim, head.value_dim, kTaken.nope_dim, kTaken.rope_dim, kTaken.value_dim);
+    if (dtype == DType::float32) return "q is float32, expected bfloat16 or float16";
+    return {};
+  }
+  if (dtype != DType::float32) return fmt::format("q is {}, expected float32 on the CPU", name_of(dtype));
+  if (head.nope_dim <= 0 || key_dim > kMaxExpandedDim)
+    return fmt::format("keys of {} elements, {} of them shared; up to {} are supported, and not all shared", key_dim,
+                       head.rope_dim, kMaxExpandedDim);
+  if (head.value_dim <= 0 || head.value_dim > kMaxExpandedDim)
+    return fmt::format("value_dim is {}, expected 1 to {}", head.value_dim, kMaxExpandedDim);
+  return {};
+}
+
 void expanded_attention(const ExpandedAttentionParams& params, const Lane& lane) {
-  require(lane.stream.device().kind == DeviceKind::cpu, "expanded_attention: works on the CPU only");
   const Tensor &q = params.q, &shared = params.shared_keys;
-  const int heads = params.num_heads, value_dim = params.value_dim;
+  const int heads = params.num_heads;
   require(heads > 0 && q.columns % heads == 0, "expanded_attention: q has {} columns for {} heads", q.columns, heads);
-  const std::int64_t key_dim = q.columns / heads, nope_dim = key_dim - shared.columns;
-  require(nope_dim > 0 && key_dim <= kMaxExpandedDim,
-          "expanded_attention: keys of {} elements, {} of them shared; up to {} are supported, and not all shared",
-          key_dim, shared.columns, kMaxExpandedDim);
-  require(value_dim > 0 && value_dim <= kMaxExpandedDim, "expanded_attention: value_dim is {}, expected 1 to {}",
-          value_dim, kMaxExpandedDim);
-  require(params.first_query >= 0 && params.first_key >= 0 && params.first_key % kExpandedBlockKeys == 0,
-          "expanded_attention: the first query is at position {}, the first key at {}, expected a multiple of {}",
-          params.first_query, params.first_key, kExpandedBlockKeys);
-  require(params.before != nullptr || params.first_key <= params.first_query,
-          "expanded_attention: without a state, and the first key at position {} behind a query at {}",
-          params.first_key, params.first_query);
-  const ActivationDTypes dtypes = activations_on(lane.stream, ActivationDTypes::float32);
-  require_activation(q, q.rows, q.columns, "expanded_attention", "q", dtypes);
-  require_activation(params.keys_values, params.keys_values.rows, heads * (nope_dim + value_dim), "expanded_attention",
-                     "keys_values", dtypes);
-  require_activation(shared, params.keys_values.rows, shared.columns, "expanded_attention", "shared_keys",
-                     activations_on(lane.stream, ActivationDTypes::with_bfloat16));
+  const ExpandedHead head{.nope_dim = static_cast<int>(q.columns / heads - shared.columns),
+                          .rope_dim = static_cast<int>(shared.columns),
+                          .value_dim = params.value_dim};
+  const Device device = lane.stream.device();
+  const std::string why_not = why_not_expanded(head, q.dtype, device);
+  require(why_not.empty(), "expanded_attention: {}", why_not);
+  require(params.first_key >= 0 && params.first_key % kExpandedBlockKeys == 0,
+          "expanded_attention: the first key is at position {}, expected a multiple of {}", params.first_key,
+          kExpandedBlockKeys);
+  const ExpandedSequences& sequences = params.sequences;
+  require(sequences.count <= 1 || (params.before == nullptr && params.after == nullptr),
+          "expanded_attention: {} sequences with a state, expected one", sequences.count);
+  for (int i = 0; i < sequences.count; ++i) {
+    const int first_query = sequences[i].first_query;
+    require(first_query >= 0 && sequences[i].num_tokens >= 0 && sequences[i].num_keys >= 0,
+            "expanded_attention: sequence {} has {} tokens from position {} on and {} keys", i, sequences[i].num_tokens,
+            first_query, sequences[i].num_keys);
+    require(params.before != nullptr || params.first_key <= first_query,
+            "expanded_attention: without a state, and the first key at position {} behind a query at {}",
+            params.first_key, first_query);
+  }
+  const auto require_rows = [&](const Tensor& rows, std::int64_t count, std::int64_t columns, const char* operand,
+                                ActivationDTypes on_cpu) {
+    require_activation(rows, count, columns, "expanded_attention", operand, activations_on(lane.stream, on_cpu));
+    if (device.kind != DeviceKind::cuda) return;
+    require(rows.dtype == q.dtype, "expanded_attention: {} is {}, q {}", operand, name_of(rows.dtype),
+            name_of(q.dtype));
+    require(is_aligned(rows.data) && rows.row_stride % 8 == 0,
+            "expanded_attention: {} has rows that are not aligned to 16 bytes", operand);
+  };
+  const std::int64_t num_tokens = sequences.num_tokens(), num_keys = sequences.num_key_rows();
+  require_rows(q, num_tokens, q.columns, "q", ActivationDTypes::float32);
+  require_rows(params.keys_values, num_keys, std::int64_t{heads} * (head.nope_dim + head.value_dim), "keys_values",
+               ActivationDTypes::float32);
+  require_rows(shared, num_keys, shared.columns, "shared_keys", ActivationDTypes::with_bfloat16);
   if (params.after == nullptr)
-    require_activation(params.y, q.rows, std::int64_t{heads} * value_dim, "expanded_attention", "y", dtypes);
+    require_rows(params.y, num_tokens, std::int64_t{heads} * head.value_dim, "y", ActivationDTypes::float32);
+  require(device.kind == DeviceKind::cpu || params.scale > 0, "expanded_attention: scale is {}, expected more than 0",
+          params.scale);
   if (q.rows == 0 || recorded(params, lane)) return;
-  lane.stream.enqueue([params](ThreadPool& pool) { expanded_attention_cpu(params, pool); });
+  if constexpr (kHaveCuda) {
+    if (device.kind == DeviceKind::cuda) return expanded_attention_sm90(params, lane);
+  }
+  lane.stream.enqueue([params](ThreadPool& pool) {
+    for (int i = 0; i < params.sequences.count; ++i) expanded_attention_cpu(of_sequence(params, i), pool);
+  });
 }
 
 }  // namespace heddle

@@ -141,16 +141,18 @@ class LatentStep {
           const Tensor rows{const_cast<void*>(gathered.data()), count, c_.latent + c_.rope, c_.latent + c_.rope,
                             rounded};
           const Rows expanded(count, std::int64_t{c_.heads} * (c_.nope + c_.value), 5);
-          gather_latents({.kv = pages(), .page_table = all.pages(s), .first = first, .rows = rows}, stream);
+          const ExpandedSequence part{.num_tokens = num_tokens, .first_query = context - num_tokens, .num_keys = count};
+          gather_latents({.kv = pages(), .page_table = all.pages(s), .first = first, .sequences = part, .rows = rows},
+                         stream);
           linear({.x = rows.column_slice(0, c_.latent), .weight = weight, .y = expanded}, stream);
           expanded_attention({.q = q.part(all.query_start[s], num_tokens),
                               .keys_values = expanded,
                               .shared_keys = rows.column_slice(c_.latent, c_.rope),
                               .y = result.part(all.query_start[s], num_tokens),
+                              .sequences = part,
                               .num_heads = c_.heads,
                               .value_dim = c_.value,
                               .scale = static_cast<float>(scale()),
-                              .first_query = context - num_tokens,
                               .first_key = first,
                               .before = first == 0 ? nullptr : state.data(),
                               .after = first + count == context ? nullptr : state.data()},
@@ -158,6 +160,44 @@ class LatentStep {
           stream.synchronize();
         }
       }
+    });
+    EXPECT_TRUE(result.gaps_untouched());
+    return result;
+  }
+
+  // The same in one call for all sequences, in float32.
+  Rows run_expanded_together(int threads) {
+    const Elements up(interleaved(), DType::float32);
+    const Weight weight = one_block(up, DType::float32, std::int64_t{c_.heads} * (c_.nope + c_.value), c_.latent);
+    Rows result(cache_.num_tokens(), std::int64_t{c_.heads} * c_.value, 3);
+    on_cpu(threads, [&](Stream& stream) {
+      append_older(stream);
+      const Rows q = new_rows(queries_), latent = new_rows(latents_);
+      const std::vector<std::int32_t> positions = new_positions();
+      const PagedSequences all = cache_.view();
+      latent_append(params(q, latent, q, positions.data(), all), stream);
+      ExpandedSequences sequences;
+      for (const TestSequence& s : shape_)
+        sequences.add({s.num_new_tokens, s.context_len - s.num_new_tokens, s.context_len});
+      const Rows rows(sequences.num_key_rows(), c_.latent + c_.rope, 2),
+          expanded(rows.rows(), std::int64_t{c_.heads} * (c_.nope + c_.value), 5);
+      gather_latents({.kv = pages(),
+                      .page_table = all.page_table,
+                      .page_table_stride = all.page_table_stride,
+                      .sequences = sequences,
+                      .rows = rows},
+                     stream);
+      linear({.x = Tensor(rows).column_slice(0, c_.latent), .weight = weight, .y = expanded}, stream);
+      expanded_attention({.q = q,
+                          .keys_values = expanded,
+                          .shared_keys = Tensor(rows).column_slice(c_.latent, c_.rope),
+                          .y = result,
+                          .sequences = sequences,
+                          .num_heads = c_.heads,
+                          .value_dim = c_.value,
+                          .scale = static_cast<float>(scale())},
+                         stream);
+      stream.synchronize();
     });
     EXPECT_TRUE(result.gaps_untouched());
     return result;
@@ -377,6 +417,13 @@ TEST(LatentAttention, ExpandedBitsDependOnNeitherThreadsNorPagesNorPieces) {
   }
 }
 
+TEST(LatentAttention, SequencesOfOneCallHaveTheBitsOfTheirOwn) {
+  const LatentCase c{2, 16, 8, 16, 32};
+  const std::vector<TestSequence> shape = {{300, 139}, {128, 33}, {5, 5}, {260, 1}};
+  const Rows expected = LatentStep(c, 16, shape).run_expanded(1, 4096);
+  EXPECT_EQ(bits(LatentStep(c, 3, shape).run_expanded_together(4)), bits(expected));
+}
+
 TEST(ExpandedAttention, NamesTheBrokenPrecondition) {
   ThreadPool pool(1);
   Stream stream(pool);
@@ -387,10 +434,10 @@ TEST(ExpandedAttention, NamesTheBrokenPrecondition) {
                                      .keys_values = keys_values,
                                      .shared_keys = shared,
                                      .y = y,
+                                     .sequences = ExpandedSequence{.num_tokens = 2, .first_query = 1, .num_keys = 3},
                                      .num_heads = 2,
                                      .value_dim = 6,
-                                     .scale = 1,
-                                     .first_query = 1};
+                                     .scale = 1};
   const auto attempt = [&](auto change) {
     ExpandedAttentionParams params = good;
     change(params);
@@ -405,6 +452,11 @@ TEST(ExpandedAttention, NamesTheBrokenPrecondition) {
   expect_invalid([&] { attempt([](auto& p) { p.first_key = 64; }); }, "expected a multiple of 128");
   expect_invalid([&] { attempt([](auto& p) { p.first_key = 128; }); },
                  "without a state, and the first key at position 128");
+  std::vector<float> state(expanded_state_floats(2, 2, 6));
+  expect_invalid([&] { attempt([&](auto& p) { p.sequences.add({}), p.after = state.data(); }); },
+                 "2 sequences with a state, expected one");
+  expect_invalid([&] { attempt([](auto& p) { p.sequences.add({.num_tokens = 1, .num_keys = 1}); }); },
+                 "q is [2, 24], expected [3, 24]");
   expect_invalid([&] { attempt([](auto& p) { p.shared_keys.columns = 12; }); }, "12 of them shared");
   expect_invalid([&] { attempt([](auto& p) { p.num_heads = 1, p.q.columns = 300; }); }, "keys of 300 elements");
 }
@@ -415,7 +467,12 @@ TEST(GatherLatents, NamesTheBrokenPrecondition) {
   const Sequences one({1, 12, 4, DType::float32}, {{6, 1}}), two({2, 6, 4, DType::float32}, {{6, 1}});
   const Rows rows(6, 12), narrow(6, 8);
   const auto attempt = [&](const Sequences& cache, Tensor to, int first) {
-    gather_latents({.kv = cache.kv(), .page_table = cache.view().pages(0), .first = first, .rows = to}, stream);
+    gather_latents({.kv = cache.kv(),
+                    .page_table = cache.view().pages(0),
+                    .first = first,
+                    .sequences = ExpandedSequence{.num_keys = 6},
+                    .rows = to},
+                   stream);
   };
   expect_invalid([&] { attempt(two, rows, 0); }, "gather_latents: num_kv_heads 2");
   expect_invalid([&] { attempt(one, narrow, 0); }, "gather_latents: rows is [6, 8], expected [6, 12]");
