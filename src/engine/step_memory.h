@@ -19,7 +19,7 @@ struct ExecutorLimits {
   StepLimits step;
   int page_size = 32;  // tokens; of all ranks, where they divide the keys and values by position
   int num_pages = 1;
-  int num_sms = 0;  // of a GPU, that a step may hold at a time, for others run beside it; 0: all
+  int num_sms = 0;          // of a GPU, that a step may hold at a time, for others run beside it; 0: all
   SplitOptions split = {};  // which steps are in two parts; any where step.max_parts is 2 and this says none
 };
 
