@@ -614,7 +614,7 @@ decode_choice() {
 # In the order of what is wanted most. A layer of llama-3.3-70b, since the whole does not fit two GPUs.
 token_weave() {
   local ranks devices mode card figure parts
-  card=$(nvidia-smi --query-gpu=name --format=csv,noheader | grep -oE '[A-Z][0-9]+' | head -n 1 | tr A-Z a-z)
+  card=$(nvidia-smi --query-gpu=name --format=csv,noheader | grep -oE '[A-Z][0-9]+' | head -n 1 | tr '[:upper:]' '[:lower:]')
   ranks=$(nvidia-smi --list-gpus | grep -c '^GPU')
   devices=$(seq -s, -f 'cuda:%g' 0 $((ranks - 1)))
   [ "$ranks" -gt 1 ] || { ranks=2; devices=$(shared_gpu 2); }
