@@ -49,15 +49,16 @@ std::vector<std::string> DecodeChooser::lines() const {
   for (std::size_t first = 0, end = 0; first < of_tokens_.size(); first = end) {
     const OfTokens& own = of_tokens_[first];
     while (end < of_tokens_.size() && of_tokens_[end].lines == own.lines) ++end;
-    const std::string who = end == first + 1 ? fmt::format("of {}", end) : fmt::format("of {} to {}", first + 1, end);
+    const std::string who = end == first + 1 ? fmt::format("of {} text{}", end, end == 1 ? "" : "s")
+                                             : fmt::format("of {} to {} texts", first + 1, end);
     for (const Line& line : own.lines) {
       const bool any = line.up_to_context == std::numeric_limits<int>::max();
       const std::string contexts = any ? "" : fmt::format(" with up to {} tokens", line.up_to_context);
       const std::string because = line.choice.fused() || own.refused.empty() ? "" : ": " + own.refused;
-      lines.push_back(fmt::format("decode steps {} texts{}: {}{}", who, contexts, text_of(line.choice), because));
+      lines.push_back(fmt::format("decode steps {}{}: {}{}", who, contexts, text_of(line.choice), because));
     }
     if (own.lines.empty() || own.lines.back().up_to_context != std::numeric_limits<int>::max())
-      lines.push_back(fmt::format("{}decode steps {} texts: {}{}", own.lines.empty() ? "" : "other ", who,
+      lines.push_back(fmt::format("{}decode steps {}: {}{}", own.lines.empty() ? "" : "other ", who,
                                   text_of(DecodeChoice{}), own.refused.empty() ? "" : ": " + own.refused));
   }
   return lines;

@@ -75,10 +75,12 @@ void validate(const StepPlan& plan, const StepLimits& limits, int page_size, int
           "step: {} of {} tokens in the first part", plan.prefix_tokens, plan.tokens.size());
   require(plan.prefix_tokens == 0 || limits.max_parts == kMostParts, "step: in two parts, the limit is {}",
           limits.max_parts);
-  if (plan.choices.decode.fused())
-    require(limits.fused_decode && is_decode(plan) && plan.prefix_tokens == 0,
-            "step: fused attention of {} tokens of {} sequences, {} of them in a first part, is {} the limits",
-            plan.tokens.size(), plan.sequences.size(), plan.prefix_tokens, limits.fused_decode ? "within" : "not in");
+  if (plan.choices.decode.fused()) {
+    require(limits.fused_decode, "step: with fused attention, which the limits have not");
+    require(is_decode(plan) && plan.prefix_tokens == 0,
+            "step: fused attention for {} tokens of {} sequences with {} samples, {} tokens in the first part",
+            plan.tokens.size(), plan.sequences.size(), plan.samples.size(), plan.prefix_tokens);
+  }
   std::int64_t next_row = 0;
   for (std::size_t i = 0; i < plan.sequences.size(); ++i) {
     const StepSequence& sequence = plan.sequences[i];

@@ -56,11 +56,11 @@ TEST_F(DecodeChooserTest, TheFirstLineThatCoversAStepDecides) {
   EXPECT_EQ(choose.choose(decode_plan({5, 5, 5})), DecodeChoice{});
   EXPECT_THAT(
       choose.lines(),
-      ElementsAre("decode steps of 1 texts with up to 100 tokens: one operator, in clusters of 1 block",
-                  "decode steps of 1 texts with up to 1000 tokens: separate operators",
-                  "decode steps of 1 texts with up to 2000 tokens: one operator, in clusters of 1 block, each "
+      ElementsAre("decode steps of 1 text with up to 100 tokens: one operator, in clusters of 1 block",
+                  "decode steps of 1 text with up to 1000 tokens: separate operators",
+                  "decode steps of 1 text with up to 2000 tokens: one operator, in clusters of 1 block, each "
                   "KV head's query heads in 2 parts",
-                  "other decode steps of 1 texts: separate operators",
+                  "other decode steps of 1 text: separate operators",
                   "decode steps of 2 texts with up to 100 tokens: one operator, in clusters of 1 block, each KV "
                   "head's query heads in 2 parts",
                   "other decode steps of 2 texts: separate operators",

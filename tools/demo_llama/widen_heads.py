@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Writes the demo model with heads of 128 instead of 32: the same function, for kernels that take wide heads alone.
 
 Usage: widen_heads.py [FOLDER OF THE DEMO MODEL] FOLDER TO WRITE
