@@ -39,7 +39,7 @@ site=${SITE:-/tmp/site-vllm}
 with_vllm() { env -u LD_LIBRARY_PATH -u CUDA_MODULE_LOADING PYTHONPATH="$site:$peers" CUDA_VISIBLE_DEVICES="$gpu" "$@"; }
 
 heddle_throughput() {  # FILE
-  timeout 120 "$heddle" bench throughput --model synth:llama-3-8b,dtype=bfloat16 --device "cuda:$gpu" --num-prompts 256 \
+  timeout 120 "$heddle" bench throughput --model synth:llama-3-8b,dtype=bfloat16 --device "cuda:$gpu" --max-sequences 256 --num-prompts 256 \
     --input-len 1024 --output-len 128 --json "$out/$1"
 }
 
