@@ -175,7 +175,20 @@ int heddle::run_heddle_command(const std::vector<std::string>& arguments) {
   });
 }
 
+namespace {
+
+// `heddle help COMMAND` is `heddle COMMAND --help`.
+std::vector<std::string> without_help_command(std::vector<std::string> words) {
+  if (words.empty() || words.front() != "help") return words;
+  words.erase(words.begin());
+  words.emplace_back("--help");
+  return words;
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is an error of write(); output.h ends the program by it, silently
-  return run_command([&](CLI::App& app) { app.parse(argc, argv); });
+  const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+  return heddle::run_heddle_command(without_help_command(words));
 }

@@ -1,5 +1,5 @@
 // heddle synth: writes a synthetic model as a folder that transformers and compatible programs can load.
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -7,6 +7,8 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/error.h"
 #include "cli/commands.h"
@@ -15,6 +17,7 @@
 #include "cli/output.h"
 #include "cli/synth_folder.h"
 #include "weights/checkpoint_write.h"
+#include "weights/shapes.h"
 #include "weights/synthetic_model.h"
 
 namespace heddle {
@@ -94,8 +97,12 @@ void run(const SynthOptions& options) {
 void add_synth(CLI::App& app) {
   const auto options = std::make_shared<SynthOptions>();
   CLI::App* command = app.add_subcommand("synth", "Write a model of random weights with the shape of a real one");
+  std::vector<std::string_view> names;
+  for (const KnownShape& shape : kKnownShapes) names.push_back(shape.name);
   command->add_option("name", options->name, "llama-3.2-1b or another shape; ,layers=N and ,dtype=D may follow")
-      ->required();
+      ->required()
+      ->type_name(fmt::format("TEXT:{{{}}}", fmt::join(names, ",")))  // for the shells
+      ->option_text("TEXT REQUIRED");
   command->add_option("--out", options->out, "The folder to make")->required()->type_name("DIR");
   command->add_option("--layers", options->layers, "The first N layers only")->type_name("N");
   command->add_option("--dtype", options->dtype, "float32, bfloat16 or float16; default: the real model's");

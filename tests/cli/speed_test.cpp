@@ -53,10 +53,16 @@ TEST(RateText, HasADecimalBelowAHundred) {
 
 TEST(MemoryShare, IsSaidOnlyOfAModelThatExceedsTheCaches) {
   SpeedMeter meter;
-  add(meter, {.num_decoded = 1, .num_sampled = 1, .bytes_read = 1'000'000'000}, Seconds(1));
+  add(meter, {.num_decoded = 1, .num_sampled = 1, .bytes_read = 1'000'000'000'000}, Seconds(1));
   EXPECT_EQ(memory_share(meter, {.weight_bytes_per_step = 1}, {}, 1), "");
   const std::string share = memory_share(meter, {.weight_bytes_per_step = std::size_t{1} << 40}, {}, 1);
   EXPECT_NE(share.find(" % of the memory bandwidth ("), std::string::npos) << share;
+}
+
+TEST(MemoryShare, IsLeftOutWhereItIsSmall) {
+  SpeedMeter meter;
+  add(meter, {.num_decoded = 1, .num_sampled = 1, .bytes_read = 1'000'000}, Seconds(1));
+  EXPECT_EQ(memory_share(meter, {.weight_bytes_per_step = std::size_t{1} << 40}, {}, 1), "");
 }
 
 }  // namespace

@@ -88,6 +88,12 @@ TEST(CommandLine, AMisspeltOptionOrCommandIsAnsweredByTheNearest) {
   }
 }
 
+TEST(CommandLine, HelpIsACommandToo) {
+  EXPECT_EQ(run_heddle({"help"}).out, run_heddle({"--help"}).out);
+  EXPECT_EQ(run_heddle({"help", "wafer", "run"}).out, run_heddle({"wafer", "run", "--help"}).out);
+  EXPECT_EQ(run_heddle({"help"}).status, 0);
+}
+
 TEST(CommandLine, TheModelIsGivenByPositionByLetterOrByName) {
   const std::string model = demo_model().string();
   const ProgramResult expected = run_heddle(sum_with({}));
@@ -278,6 +284,8 @@ TEST(Completion, BashCompletesCommandsOptionsAndValues) {
   EXPECT_EQ(complete("heddle generate --model synth : mixtral-8x7"), "mixtral-8x7b\n");
   EXPECT_EQ(complete("heddle generate --model = synth : mixtral-8x7"), "mixtral-8x7b\n");
   EXPECT_THAT(complete("heddle generate -m synth :"), HasSubstr("llama-3-8b"));
+  EXPECT_EQ(complete("heddle wafer run -m synth : qwen2.5-7"), "qwen2.5-7b\n");
+  EXPECT_EQ(complete("heddle synth mixtral-8x7"), "mixtral-8x7b\n");
   EXPECT_EQ(complete("heddle inspect \"\""), "\n") << "left to the names of folders";
   EXPECT_EQ(complete("heddle generate --prompts-file \"\""), "\n") << "left to the names of files";
 }

@@ -240,7 +240,8 @@ TEST_F(GenerateBatch, WhatATemplateOrAPromptLeavesOutIsSaid) {
   write_file(folder_.path() / "t.jinja", "{{ messages[0].content }}");
   const std::vector<std::string> with_template = {"--chat-template", (folder_.path() / "t.jinja").string()};
   const json conversation{{"messages", {{{"role", "user"}, {"content", "hi"}}}}, {"tools", {{{"type", "function"}}}}};
-  EXPECT_THAT(batch({conversation}, with_template).err, HasSubstr("chat template leaves \"tools\" out"));
+  EXPECT_THAT(batch({conversation}, with_template).err,
+              HasSubstr("prompts.jsonl:1: the model's chat template leaves \"tools\" out"));
   const ProgramResult plain = batch({{{"prompt", "x"}}}, with_template);
   EXPECT_EQ(plain.status, 2);
   EXPECT_THAT(plain.err, HasSubstr("--chat-template is for \"messages\" of a prompts file"));
@@ -418,17 +419,23 @@ TEST_F(GenerateBatch, AnswersLinesOfAFifoAsTheyCome) {
   EXPECT_EQ(lines[2]["line"], 4);
 }
 
+// All answers end at once, at their last token: only their tokens tell how far the run is. It is interrupted as soon as
+// that is shown.
 TEST_F(GenerateBatch, ShowsProgressOnATerminalAndNotWhenQuiet) {
   ::setenv("TERM", "xterm", 1);
-  const auto run = [&](std::size_t num_prompts, const Strings& more) {
-    const Strings shared{"--json", "--threads", "1", "--ignore-eos", "--temperature", "3", "--max-tokens", "200"};
-    const std::string file = write(std::vector<json>(num_prompts, kStory));
-    return run_heddle_on_terminal(with(with(arguments(shared), {"--prompts-file", file}), more), {},
-                                  std::chrono::seconds(60));
+  const auto run = [&](const Strings& more, const std::vector<Typed>& typed) {
+    const Strings shared{"--json", "--threads", "1", "--ignore-eos", "--temperature", "3"};
+    return run_heddle_on_terminal(with(arguments(shared), more), typed, std::chrono::seconds(60));
   };
-  EXPECT_THAT(run(120, {}).out, ContainsRegex("generate \\[=* *\\] +[0-9]+ % of 120 answers, [0-9]+ tokens, [0-9.]+ "
-                                              "tok/s, [0-9]+ s left"));
-  EXPECT_THAT(run(60, {"--quiet"}).out, testing::Not(HasSubstr(" % of ")));
+  const std::vector<Typed> interrupt{{"answers, ", ""}, {" s left", "\x03"}};
+  const std::string progress =
+      "generate \\[=* *\\] +[1-9][0-9]* % of 32 answers, [0-9]+ tokens, [0-9.]+ tok/s, [0-9]+ s left";
+  const std::string file = write(std::vector<json>(32, kStory));
+  EXPECT_THAT(run({"--prompts-file", file, "--max-tokens", "450"}, interrupt).out, ContainsRegex(progress));
+  const Strings samples{"--prompt", "Once upon a time", "-n", "32", "--max-tokens", "450"};
+  EXPECT_THAT(run(samples, interrupt).out, ContainsRegex(progress));
+  const Strings quiet{"--prompt", "Once upon a time", "-n", "16", "--max-tokens", "200", "--quiet"};
+  EXPECT_THAT(run(quiet, {}).out, testing::Not(HasSubstr(" % of ")));
 }
 
 TEST_F(GenerateBatch, WarnsOfSamplesThatAreAllTheSame) {
@@ -467,6 +474,18 @@ TEST_F(InterruptedGenerate, EndsCleanly) {
   EXPECT_EQ(result.status, 130) << result.err;
   EXPECT_THAT(result.err, ContainsRegex("interrupted; [0-9]+ of 5000 answers were not finished"));
   EXPECT_TRUE(result.out.ends_with('\n'));
+}
+
+TEST_F(InterruptedGenerate, OfOneAnswerSaysNoCount) {
+  bool sent = false;
+  const ProgramOptions options{.on_output = [&](int pid, const std::string&) {
+    if (!std::exchange(sent, true)) ::kill(pid, SIGINT);
+  }};
+  const ProgramResult result = run_heddle({"generate", "--model", demo_model().string(), "--prompt", "Once upon a time",
+                                           "--temperature", "3", "--ignore-eos", "--max-tokens", "500", "--quiet"},
+                                          options);
+  EXPECT_EQ(result.status, 130);
+  EXPECT_EQ(result.err, "heddle: interrupted\n");
 }
 
 TEST_F(InterruptedGenerate, EndsAllRanksCleanly) {

@@ -35,6 +35,7 @@ Batch::Batch(Engine& engine, PromptEncoder& encoder, Printer& printer, std::vect
 
 void Batch::add(Prompt prompt) {
   num_answers_ += prompt.error.empty() ? prompt.settings.num_samples : 1;
+  budget_ += budget_of(prompt) * prompt.settings.num_samples;
   prompts_.push_back(std::move(prompt));
 }
 
@@ -159,6 +160,7 @@ void Batch::fail(GroupPlace group, const std::string& error) {
   const int num_others = std::exchange(group->num_to_submit, 0) - 1;
   answers_.erase(std::next(answer), std::next(answer, num_others + 1));
   num_answers_ -= num_others;
+  spent_ += num_others * budget_of(answer->to->prompt);
   end(answer);
   close(group);
 }
@@ -191,7 +193,9 @@ void Batch::take_sampled(Answer& answer, const TokenOutput& output) {
     answer.error = fmt::format("{}: {}", answer.to->prompt.where, explained(output.error));
     return;
   }
+  const std::int64_t before = std::ssize(answer.completion->tokens());
   answer.completion->push(output);
+  spent_ += std::ssize(answer.completion->tokens()) - before;
   if (answer.completion->finished() && !output.finish) engine_.cancel(output.request);  // at a stop string
 }
 
@@ -202,8 +206,14 @@ std::string Batch::explained(const std::string& error) {
 }
 
 void Batch::end(Place answer) {
-  ++num_ended_;
+  const std::int64_t sampled = answer->completion ? std::ssize(answer->completion->tokens()) : 0;
+  spent_ += budget_of(answer->to->prompt) - sampled;
   if (options_.as_finished) ended_.push_back(answer);
+}
+
+// Of each answer. A prompt that is known to be wrong has none.
+std::int64_t Batch::budget_of(const Prompt& prompt) const {
+  return prompt.error.empty() ? std::min(prompt.settings.max_tokens, engine_.max_length()) : 0;
 }
 
 void Batch::close(GroupPlace group) {

@@ -48,9 +48,12 @@ class Batch {
   void print_rest();
 
   std::int64_t num_answers() const { return num_answers_; }  // in all
-  std::int64_t num_ended() const { return num_ended_; }
   std::int64_t num_printed() const { return num_printed_; }
   std::int64_t num_prompt_tokens() const { return num_prompt_tokens_; }  // of prompts that have begun, each once
+
+  // The tokens that answers may have, and how many of them are sampled; an answer that ends earlier counts as all of its.
+  std::int64_t budget() const { return budget_; }
+  std::int64_t spent() const { return spent_; }
 
  private:
   using Place = std::list<Answer>::iterator;
@@ -83,6 +86,7 @@ class Batch {
   void take_sampled(Answer& answer, const TokenOutput& output);
   std::string explained(const std::string& error);
   void end(Place answer);
+  std::int64_t budget_of(const Prompt& prompt) const;
   void close(GroupPlace group);
   void print();
 
@@ -98,9 +102,10 @@ class Batch {
   std::vector<Place> ended_;                           // with as_finished: to be printed
   std::unordered_map<std::int64_t, Running> running_;  // by request
   std::int64_t num_answers_ = 0;
-  std::int64_t num_ended_ = 0;
   std::int64_t num_printed_ = 0;
   std::int64_t num_prompt_tokens_ = 0;
+  std::int64_t budget_ = 0;
+  std::int64_t spent_ = 0;
 };
 
 }  // namespace heddle

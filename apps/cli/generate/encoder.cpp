@@ -1,5 +1,7 @@
 #include "cli/generate/encoder.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "base/error.h"
@@ -13,7 +15,7 @@ PromptEncoder::PromptEncoder(Tokenizer tokenizer, std::string model, TemplateOpt
 void PromptEncoder::encode(EncodedPrompt& encoded) {
   Prompt& prompt = encoded.prompt;
   if (prompt.conversation) {
-    encoded.text = render(*prompt.conversation);
+    encoded.text = render(*prompt.conversation, prompt.where);
     encoded.tokens = tokenizer_.encode(encoded.text, SpecialTokens::omit);  // the template writes its own
   } else {
     encoded.text = std::move(prompt.text);
@@ -21,7 +23,7 @@ void PromptEncoder::encode(EncodedPrompt& encoded) {
   }
 }
 
-std::string PromptEncoder::render(const TemplateInput& conversation) {
+std::string PromptEncoder::render(const TemplateInput& conversation, const std::string& where) {
   if (!no_template_.empty()) throw InputError(no_template_);
   if (!template_) {
     try {
@@ -39,7 +41,8 @@ std::string PromptEncoder::render(const TemplateInput& conversation) {
     TemplateInput without = input;
     without.tools = nullptr;
     warned_of_tools_ = template_->render(without) == text;
-    if (warned_of_tools_) write_stderr("heddle: warning: the model's chat template leaves \"tools\" out\n");
+    if (warned_of_tools_)
+      write_stderr(fmt::format("heddle: warning: {}: the model's chat template leaves \"tools\" out\n", where));
   }
   return text;
 }

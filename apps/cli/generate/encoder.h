@@ -21,7 +21,7 @@ class PromptEncoder {
   void encode(EncodedPrompt& encoded);
 
  private:
-  std::string render(const TemplateInput& conversation);
+  std::string render(const TemplateInput& conversation, const std::string& where);
 
   Tokenizer tokenizer_;
   std::string model_;

@@ -105,6 +105,12 @@ void run(Batch& batch, const MorePrompts& more, const Engine& engine, const Prin
   }
 }
 
+std::string interrupted_text(const Batch& batch) {
+  if (batch.num_answers() == 1) return "heddle: interrupted\n";
+  return fmt::format("heddle: interrupted; {} of {} answers were not finished\n",
+                     batch.num_answers() - batch.num_printed(), batch.num_answers());
+}
+
 // "...; seed 7": the run's seed, if an answer depends on it.
 void report(const SpeedMeter& speed, const std::string& share, std::optional<std::uint64_t> seed) {
   std::string line = "heddle: " + speed.summary();
@@ -209,9 +215,7 @@ void generate(const GenerateOptions& options) {
   }
   progress.hide();
   batch.print_rest();
-  if (interrupt.interrupted())
-    write_stderr(fmt::format("heddle: interrupted; {} of {} answers were not finished\n",
-                             batch.num_answers() - batch.num_printed(), batch.num_answers()));
+  if (interrupt.interrupted()) write_stderr(interrupted_text(batch));
   if (!options.model.quiet && speed.num_prompt_tokens() > 0) {
     const int threads = std::min(engine_options.threads, discover_cpu().usable_threads);
     report(speed, memory_share(speed, shape, engine.device(), threads),

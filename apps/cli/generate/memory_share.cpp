@@ -13,6 +13,8 @@
 namespace heddle {
 namespace {
 
+constexpr double kLeastShare = 0.1;  // below, memory is not what limits a step
+
 // Of all caches of the last level.
 std::int64_t cache_bytes(const CpuInfo& cpu) {
   const auto last = std::ranges::max_element(cpu.caches, {}, &CpuCache::level);
@@ -25,6 +27,7 @@ std::string on_gpu(double gbps, std::int64_t bytes, Device device) {
   if (index >= found.gpus.size()) return {};
   const GpuInfo& gpu = found.gpus[index];
   if (bytes <= gpu.l2_cache_bytes || gpu.memory_bandwidth_gbps <= 0) return {};
+  if (gbps < kLeastShare * gpu.memory_bandwidth_gbps) return {};
   return fmt::format("{:.0f} % of the memory bandwidth ({:.0f} GB/s of {})", 100 * gbps / gpu.memory_bandwidth_gbps,
                      gpu.memory_bandwidth_gbps, gpu.name);
 }
@@ -36,6 +39,7 @@ std::string on_cpu(double gbps, std::int64_t bytes, int threads) {
     double bandwidth = memory_bandwidth_gbps(store, threads);
     // Higher than the memory's rate: the stored figure was measured under load.
     if (gbps > bandwidth) bandwidth = std::max(bandwidth, remeasure_memory_bandwidth_gbps(store, threads));
+    if (gbps < kLeastShare * bandwidth) return {};
     return fmt::format("{:.0f} % of the memory bandwidth ({:.1f} GB/s)", 100 * gbps / bandwidth, bandwidth);
   } catch (const Failure&) {  // too little memory to measure
     return {};

@@ -5,7 +5,11 @@
 namespace heddle {
 namespace {
 
-constexpr ProgressUnit kAnswers{.name = "answers", .size = 1, .digits = 0, .rate = "answers/s"};
+// Tokens are counted, and shown in answers, so that the share and the time left move from the first token on.
+ProgressUnit answers_of_budget(std::int64_t tokens, std::int64_t num_answers) {
+  const double size = static_cast<double>(tokens) / static_cast<double>(num_answers);
+  return {.name = "answers", .size = size, .digits = 0, .rate = "answers/s"};
+}
 
 }  // namespace
 
@@ -18,10 +22,10 @@ void RunProgress::update(const Batch& batch, const SpeedMeter& speed) {
     enter(Phase::decode, max_tokens_);
     bar_->update(done(speed.num_sampled()));
   } else {
-    enter(Phase::answers, batch.num_answers());
+    enter(Phase::answers, batch.budget(), batch.num_answers());
     const std::int64_t tokens = speed.num_prompt_tokens() + speed.num_sampled();
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin_;
-    bar_->update(done(batch.num_ended()),
+    bar_->update(done(batch.spent()),
                  fmt::format("{} tokens, {}", tokens, rate_text(static_cast<double>(tokens) / seconds.count())));
   }
 }
@@ -30,12 +34,12 @@ void RunProgress::hide() {
   if (bar_) bar_->hide();
 }
 
-void RunProgress::enter(Phase phase, std::int64_t total) {
+void RunProgress::enter(Phase phase, std::int64_t total, std::int64_t num_answers) {
   if (phase_ == phase) return;
   phase_ = phase;
   const auto size = static_cast<std::size_t>(total);
   if (phase == Phase::answers)
-    bar_.emplace("generate", size, kAnswers, shown_);
+    bar_.emplace("generate", size, answers_of_budget(total, num_answers), shown_);
   else
     bar_.emplace(phase == Phase::prefill ? "prefill" : "decode", size, kTokens, shown_);
 }

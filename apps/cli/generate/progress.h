@@ -11,7 +11,8 @@
 
 namespace heddle {
 
-// Until the first token is sampled: prompt tokens. Afterwards, of a single answer its tokens, of several the answers.
+// Until the first token is sampled: prompt tokens. Afterwards, of a single answer its tokens, of several the share of all
+// tokens that they may have.
 class RunProgress {
  public:
   // `max_tokens`: of a single answer.
@@ -23,7 +24,7 @@ class RunProgress {
 
  private:
   enum class Phase : std::uint8_t { prefill, decode, answers };
-  void enter(Phase phase, std::int64_t total);
+  void enter(Phase phase, std::int64_t total, std::int64_t num_answers = 1);
 
   std::int64_t max_tokens_;
   ProgressShown shown_;

@@ -469,8 +469,7 @@ void run_on_wafer(const RunOptions& options) {
 void add_wafer_run(CLI::App& wafer) {
   const auto options = std::make_shared<RunOptions>();
   CLI::App* command = wafer.add_subcommand("run", "Generate text core by core, and count the cycles");
-  command->add_option("-m,--model,model", options->model, "Folder of the model (Hugging Face layout), or synth:NAME")
-      ->required();
+  add_model_option(*command, options->model, "Folder of the model (Hugging Face layout), or synth:NAME");
   add_mesh_option(*command, "--mesh", options->mesh, "The cores that compute: of prefill and of decode");
   add_mesh_option(*command, "--prefill-mesh", options->prefill_mesh, "The cores of prefill; default --mesh");
   add_mesh_option(*command, "--decode-mesh", options->decode_mesh,
