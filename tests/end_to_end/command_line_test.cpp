@@ -284,7 +284,7 @@ TEST(Completion, BashCompletesCommandsOptionsAndValues) {
   EXPECT_EQ(complete("heddle generate --model synth : mixtral-8x7"), "mixtral-8x7b\n");
   EXPECT_EQ(complete("heddle generate --model = synth : mixtral-8x7"), "mixtral-8x7b\n");
   EXPECT_THAT(complete("heddle generate -m synth :"), HasSubstr("llama-3-8b"));
-  EXPECT_EQ(complete("heddle wafer run -m synth : qwen2.5-7"), "qwen2.5-7b\n");
+  EXPECT_EQ(complete("heddle wafer run -m synth : qwen2.5-7b"), "qwen2.5-7b\n");
   EXPECT_EQ(complete("heddle synth mixtral-8x7"), "mixtral-8x7b\n");
   EXPECT_EQ(complete("heddle inspect \"\""), "\n") << "left to the names of folders";
   EXPECT_EQ(complete("heddle generate --prompts-file \"\""), "\n") << "left to the names of files";

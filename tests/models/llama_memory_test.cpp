@@ -209,16 +209,23 @@ TEST(LlamaMemory, RanksFabricHasWhatDryRunsSayThatExchangesKeep) {
   EXPECT_EQ(measured(TpMode::standard, 64), 0u);
   EXPECT_GT(measured(TpMode::sequence, 8), 0u);
   EXPECT_GT(measured(TpMode::sequence, 64), measured(TpMode::sequence, 8));
-  const auto step_of_64 = [&](int made_for) {
+  // More rows than a tile of a GPU has, since the fabric is made for either kind of device.
+  const auto step_of_960 = [&](int made_for) {
     LlamaRunner runner(load_ranks(checkpoint, {.tp_mode = TpMode::sequence}, 2, {.steps = {.max_tokens = made_for}}),
-                       {});
-    auto sequence = runner.sequence();
-    runner.step({{&sequence, std::vector<std::int32_t>(64, 7)}});
+                       {.num_pages = 256, .max_tokens = 960});
+    std::vector<LlamaRunner::Sequence> sequences;
+    sequences.reserve(8);
+    std::vector<LlamaRunner::Chunk> chunks;
+    for (int i = 0; i < 8; ++i) {
+      sequences.push_back(runner.sequence());
+      chunks.push_back({&sequences.back(), std::vector<std::int32_t>(120, 7)});
+    }
+    runner.step(chunks);
   };
-  step_of_64(64);
+  step_of_960(960);
   try {
-    step_of_64(8);
-    ADD_FAILURE() << "a step of 64 tokens in memory for 8";
+    step_of_960(8);
+    ADD_FAILURE() << "a step of 960 tokens in memory for 8";
   } catch (const Failure& error) {
     EXPECT_THAT(error.what(), testing::HasSubstr("the symmetric heap has"));
   }
