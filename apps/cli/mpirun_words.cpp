@@ -16,9 +16,10 @@ bool is_rule(std::string_view line) {
 
 bool is_about_an_end(std::string_view block) {
   // "mpirun detected", and "prterun detected" since Open MPI 5.
-  constexpr std::array<std::string_view, 5> kPhrases{
-      "terminated normally, but", "run detected that one or more processes exited", "run noticed that process rank",
-      "run noticed that the job aborted", "MPI_ABORT was invoked on rank"};
+  constexpr std::array<std::string_view, 6> kPhrases{
+      "terminated normally, but",           "run detected that one or more processes exited",
+      "run noticed that process rank",      "run noticed that the job aborted",
+      "run has exited due to process rank", "MPI_ABORT was invoked on rank"};
   return std::ranges::any_of(kPhrases, [&](std::string_view phrase) { return block.find(phrase) != block.npos; });
 }
 

@@ -42,6 +42,16 @@ TEST(MpirunWords, LeaveOutTheBannerOfOpenMpi5) {
       "heddle: error: rank 1: no such folder\n");
 }
 
+TEST(MpirunWords, LeaveOutTheBannerOfARankThatExitsWithoutFinalize) {
+  EXPECT_EQ(
+      seen_in("heddle: warning: mpi: rank 1: rank 0 waited\nerror: rank 0 waited\n" + kRule +
+                  "\nmpirun has exited due to process rank 1 with PID 0 on\nnode vm exiting improperly. There are "
+                  "three reasons this could occur:\n\n1. this process did not call \"init\"\n" +
+                  kRule + "\n",
+              7),
+      "heddle: warning: mpi: rank 1: rank 0 waited\nerror: rank 0 waited\n");
+}
+
 TEST(MpirunWords, SayAnErrorOfAllRanksOnce) {
   EXPECT_EQ(seen_in("heddle: error: rank 0: no --seed\nheddle: error: rank 1: no --seed\nheddle: error: rank 1 has x\n",
                     1000),
