@@ -301,6 +301,7 @@ std::optional<std::int64_t> size_in(const std::string& text) {
 
 CLI::Option* add_model_option(CLI::App& command, std::string& model, const std::string& description) {
   std::vector<std::string> names;
+  names.reserve(kKnownShapes.size());
   for (const KnownShape& shape : kKnownShapes) names.push_back(fmt::format("synth:{}", shape.name));
   return command.add_option("-m,--model,model", model, description)
       ->required()

@@ -98,6 +98,7 @@ void add_synth(CLI::App& app) {
   const auto options = std::make_shared<SynthOptions>();
   CLI::App* command = app.add_subcommand("synth", "Write a model of random weights with the shape of a real one");
   std::vector<std::string_view> names;
+  names.reserve(kKnownShapes.size());
   for (const KnownShape& shape : kKnownShapes) names.push_back(shape.name);
   command->add_option("name", options->name, "llama-3.2-1b or another shape; ,layers=N and ,dtype=D may follow")
       ->required()
