@@ -14,6 +14,7 @@
 #include <cmath>
 
 #include "base/dtype_switch.h"
+#include "device/bulk_stores_sm90.cuh"
 #include "device/cluster/cluster_sm90.cuh"
 #include "device/launch_sm90.cuh"
 #include "fused/decode_block_body.cuh"
@@ -64,11 +65,6 @@ struct KernelParams {
   int page_shift;  // page_size is 2^page_shift; negative: it is no power of two
   KernelWaits waits;
 };
-
-// `bytes`, a multiple of 16, at an address aligned to 16.
-__device__ inline void prefetch_to_l2(const void* from, std::uint32_t bytes) {
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
-}
 
 __device__ inline std::uint64_t now_cycles() {
   std::uint64_t cycles;
@@ -430,8 +426,8 @@ class Work {
       if (position >= keys.end) continue;
       const std::int64_t slot = slot_of_key(t, position);
       const auto bytes = static_cast<std::uint32_t>(shape_.head_dim) * 2;
-      prefetch_to_l2(static_cast<const T*>(block_.kv.keys) + slot, bytes);
-      prefetch_to_l2(static_cast<const T*>(block_.kv.values) + slot, bytes);
+      prefetch_bytes(static_cast<const T*>(block_.kv.keys) + slot, bytes);
+      prefetch_bytes(static_cast<const T*>(block_.kv.values) + slot, bytes);
     }
   }
 
@@ -445,7 +441,7 @@ class Work {
   __device__ void prefetch_output_weights() const {
     const DecodeRange rows = shape_.output_rows_of(team_.block());
     for (int row = rows.begin + static_cast<int>(threadIdx.x); row < rows.end; row += kThreads)
-      prefetch_to_l2(output_row(row), static_cast<std::uint32_t>(heads_.count() * shape_.head_dim) * 2);
+      prefetch_bytes(output_row(row), static_cast<std::uint32_t>(heads_.count() * shape_.head_dim) * 2);
   }
 
   __device__ float4 z(int token, int feature) const {

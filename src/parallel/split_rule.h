@@ -20,7 +20,7 @@ std::string_view name_of(SplitKind kind);
 struct SplitOptions {
   SplitKind kind = SplitKind::none;
   int min_tokens = 0;  // of a step that is cut
-  // Of a GPU's SMs, what such a step gives to exchanges between ranks; at most half. On two H100s 8192 tokens of
+  // Of a GPU's SMs, what such a step gives to exchanges between ranks; at most half. On two H200s 8192 tokens of
   // llama-3-8b took 118.7 ms with 8, and 128.6 with 16.
   int transfer_sms = 8;
 };

@@ -17,7 +17,6 @@
 #include "device/enqueue_body.h"
 #include "fused/all_gather_linear/produce.cuh"
 #include "fused/all_gather_linear/send_tiles_sm90.h"
-#include "fused/grouped_tiles.h"
 #include "fused/tile_gemm_sm90.cuh"
 #include "fused/tile_output_sm90.cuh"
 

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "base/alignment.h"
+#include "device/bulk_stores_sm90.cuh"
 #include "device/channel_calls.h"
 #include "device/launch_sm90.cuh"
 #include "device/mbarrier_sm90.cuh"
@@ -26,12 +27,6 @@ struct SendShared {
   std::byte buffers[kBuffers][kPieceBytes];
   sm90::Mbarrier full[kBuffers];
 };
-
-// A bulk copy from shared memory to any GPU's: joins the thread's group of stores.
-__device__ void push_piece(std::byte* to, std::uint32_t from, std::uint32_t bytes) {
-  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from), "r"(bytes)
-               : "memory");
-}
 
 // A tile in pieces: of its bytes where rows are contiguous, else of each row.
 struct TilePieces {
@@ -89,7 +84,7 @@ class PieceMover {
   __device__ void store(const TilePieces::Piece& piece) {
     const int buffer = static_cast<int>(stores_ % kBuffers);
     static_cast<void>(shared_.full[buffer].wait(waits_, static_cast<int>(stores_ / kBuffers % 2)));
-    push_piece(piece.to, sm90::shared_address(shared_.buffers[buffer]), piece.bytes);
+    sm90::store_bytes(piece.to, sm90::shared_address(shared_.buffers[buffer]), piece.bytes);
     sm90::commit_stores();
     ++stores_;
   }

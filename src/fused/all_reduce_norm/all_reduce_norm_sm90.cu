@@ -43,7 +43,7 @@ void launch_norm_program(const Program& program, int blocks, std::size_t shared_
               lane, program, peers, memory);
 }
 
-// On two H100s TMA was faster on up to so many SMs, by 1.18 on 16, and slower by 6 % on 64.
+// On two H200s TMA was faster on up to so many SMs, by 1.18 on 16, and slower by 6 % on 64.
 constexpr int kMostBulkBlocks = 32;
 // With four ranks on a GPU the course of random calls did not end by TMA, and does by loads and stores; the cause is not known.
 constexpr int kMostBulkRanks = 2;

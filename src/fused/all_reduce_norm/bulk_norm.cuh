@@ -18,9 +18,9 @@
 // anything, so that the others, who wait at mbarriers for each other, come to their ends. The host throws (device/wait_watch.h).
 #pragma once
 
+#include "device/bulk_stores_sm90.cuh"
 #include "device/mbarrier_sm90.cuh"
 #include "device/tensor_map_sm90.cuh"
-#include "fused/all_reduce_norm/bulk_copies_sm90.cuh"
 #include "fused/all_reduce_norm/norm_call.cuh"
 #include "fused/all_reduce_norm/norm_room.h"
 #include "kernels/sm90/instructions_sm90.cuh"
@@ -217,7 +217,7 @@ struct BulkNorm {
         const Piece one = piece(i);
         if (!stopped && one.chunk >= slots && !normed.have(one.chunk - slots + 1)) {
           if (leads()) {
-            sm90::wait_for_stores_but<0>();
+            sm90::wait_for_stores();
             tell_before(i);
           }
           stopped = !normed.wait(one.chunk - slots + 1);
@@ -229,14 +229,14 @@ struct BulkNorm {
                             sm90::shared_address(shared + room.push(i % kThrough)), one.rows * row);
         sm90::commit_stores();
         if (i + kThrough - 1 < all) {
-          sm90::wait_until_stores_have_read_but<1>();  // those of the slot that comes next
+          sm90::wait_until_stores_have_read<1>();  // those of the slot that comes next
           load_piece(i + kThrough - 1);
         }
-        sm90::wait_for_stores_but<2>();
+        sm90::wait_for_stores<2>();
         if (i >= 2) tell_before(i - 1);
       }
       if (!leads()) return;
-      sm90::wait_for_stores_but<0>();
+      sm90::wait_for_stores();
       tell_before(all);
     }
 
@@ -359,9 +359,9 @@ struct BulkNorm {
         for (int step = 1; step < peers.size; ++step) tell_after_stores(this->peer_at(step), memory.rows_come, told);
       };
       const auto drain = [&] {
-        sm90::wait_until_stores_have_read_but<0>();
+        sm90::wait_until_stores_have_read();
         free_before(stored);
-        sm90::wait_for_stores_but<0>();
+        sm90::wait_for_stores();
         tell_before(stored);
       };
       for (std::uint32_t c = 0; c < all; ++c) {
@@ -386,9 +386,9 @@ struct BulkNorm {
                                 row_bytes);
           sm90::store_bytes(rows.y_row(token + row), from, row_bytes);
           sm90::commit_stores();
-          sm90::wait_until_stores_have_read_but<1>();
+          sm90::wait_until_stores_have_read<1>();
           free_before(stored);  // all but this row
-          sm90::wait_for_stores_but<2>();
+          sm90::wait_for_stores<2>();
           if (stored >= 2) tell_before(stored - 1);
         }
       }
@@ -426,7 +426,7 @@ struct BulkNorm {
         }
         ++copied;
       }
-      if (leads()) sm90::wait_for_stores_but<0>();
+      if (leads()) sm90::wait_for_stores();
     }
 
     // Into the slot of piece `number` - kThrough, whose stores are a group of `copied` so far.
@@ -434,13 +434,13 @@ struct BulkNorm {
                                 std::uint32_t row_bytes) const {
       switch (number - copied) {
         case 0:
-          sm90::wait_until_stores_have_read_but<2>();
+          sm90::wait_until_stores_have_read<2>();
           break;
         case 1:
-          sm90::wait_until_stores_have_read_but<1>();
+          sm90::wait_until_stores_have_read<1>();
           break;
         default:
-          sm90::wait_until_stores_have_read_but<0>();
+          sm90::wait_until_stores_have_read();
       }
       sm90::Mbarrier& full = barriers.copy_full[number % kThrough];
       full.arrive_expecting(one.rows * row_bytes);

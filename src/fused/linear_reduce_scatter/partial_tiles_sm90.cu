@@ -13,9 +13,9 @@
 #include "base/dtype_switch.h"
 #include "device/channel_calls.h"
 #include "device/per_device.h"
-#include "fused/grouped_tiles.h"
 #include "fused/tile_gemm_sm90.cuh"
 #include "fused/tile_output_sm90.cuh"
+#include "kernels/linear/grouped_tiles.h"
 #include "kernels/sm90/elements_sm90.cuh"
 
 namespace heddle {

@@ -18,6 +18,7 @@
 #include "kernels/attention/attention_decode_sm90.h"
 #include "kernels/attention/attention_sm90_rows.cuh"
 #include "kernels/attention/attention_sm90_tiles.cuh"
+#include "kernels/attention/online_softmax_sm90.cuh"
 #include "kernels/sm90/instructions_sm90.cuh"
 #include "kernels/sm90/wgmma_sm90.cuh"
 
@@ -29,8 +30,6 @@ using namespace sm90;  // NOLINT(google-build-using-namespace): this file's own 
 constexpr int kGroupRows = 64, kGroups = 2;  // rows per warpgroup, consumer warpgroups
 constexpr int kPrefillRows = kGroupRows * kGroups;
 constexpr int kPrefillThreads = 128 * (kGroups + 1);
-// The log2 by which weights may exceed 1 before the row is rescaled (after FlashAttention-4).
-constexpr float kSlack = 8;
 constexpr int kPingPongBarrier = 1, kGroupBarrier = kPingPongBarrier + kGroups;  // one each per warpgroup
 
 struct PrefillParams {
@@ -342,7 +341,7 @@ class PrefillRows {
     pin(scores_);
     release_keys();
     weigh(last_tile);
-    round_weights();
+    round_weights<T>(scores_, weights_);
 
     for (int tile = last_tile - 1; tile >= first_tile; --tile) {
       wait_for_keys();
@@ -355,11 +354,11 @@ class PrefillRows {
       pin(scores_);
       release_keys();
       weigh(tile);
-      form_weights_here();
+      form_weights_here(sum_);
       wgmma_wait<0>();
       pin_sums();
       release_values();
-      round_weights();
+      round_weights<T>(scores_, weights_);
       rescale();
     }
     wait_for_values();
@@ -446,41 +445,7 @@ class PrefillRows {
         if (key > last || key < last - behind) scores_[i] = -INFINITY;
       }
     }
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      float top = -INFINITY;
-#pragma unroll
-      for (int i = 0; i < kKeys / 2; i += 4) top = fmaxf(top, fmaxf(scores_[i + 2 * r], scores_[i + 2 * r + 1]));
-      top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
-      top = fmaxf(top, __shfl_xor_sync(~0u, top, 2)) * params_.score_scale;
-      const float before = base_[r];
-      if (!(top <= before + kSlack)) base_[r] = fmaxf(top, before);
-      const float shift = base_[r] == -INFINITY ? 0 : base_[r];  // if the row has seen no key yet
-      correction_[r] = before == base_[r] ? 1 : exp2_approx(before - shift);
-      float sum = 0;
-#pragma unroll
-      for (int i = 0; i < kKeys / 2; i += 4) {
-        float& first = scores_[i + 2 * r];
-        float& second = scores_[i + 2 * r + 1];
-        first = exp2_approx(fmaf(first, params_.score_scale, -shift));
-        second = exp2_approx(fmaf(second, params_.score_scale, -shift));
-        sum += first + second;
-      }
-      sum_[r] = fmaf(sum_[r], correction_[r], sum);
-    }
-  }
-
-  // ptxas moves the wait for values ahead of independent instructions, so nothing would overlap it. It does not move
-  // the wait ahead of a trap, and this one depends on the weights: their sum is never negative.
-  __device__ void form_weights_here() const {
-    if (sum_[0] + sum_[1] < 0) __trap();
-  }
-
-  __device__ void round_weights() {
-#pragma unroll
-    for (int k = 0; k < kKeys / 16; ++k)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) weights_[k][i] = pack<T>(scores_[8 * k + 2 * i], scores_[8 * k + 2 * i + 1]);
+    weigh_scores(scores_, params_.score_scale, base_, sum_, correction_);
   }
 
   __device__ void rescale() {

@@ -14,6 +14,7 @@
 #include "device/kernel_waits.h"
 #include "device/mbarrier_sm90.cuh"
 #include "device/tma_ring.h"
+#include "kernels/attention/online_softmax_sm90.cuh"
 #include "kernels/sm90/convert_sm90.cuh"
 #include "kernels/sm90/instructions_sm90.cuh"
 #include "kernels/sm90/tile_sm90.cuh"
@@ -23,8 +24,6 @@ namespace heddle::sm90 {
 
 inline constexpr int kFlashRows = 64;   // of a consumer warpgroup
 inline constexpr int kFlashKeys = 128;  // of a tile
-// The log2 by which weights may exceed 1 before the row is rescaled (after FlashAttention-4).
-inline constexpr float kFlashSlack = 8;
 
 // A block's shared memory: its size is that of the members, beginning at a multiple of 1024 (flash_shared).
 template <int kKeyDimension, int kValueDimension, int kConsumerGroups, int kQuerySlots, int kTileStages>
@@ -145,7 +144,7 @@ class FlashRows {
     release_keys();
     hide(walk);
     weigh();
-    round_weights();
+    round_weights<T>(scores_, weights_);
     rescale();
 
     for (walk.advance(); !walk.is_over(); walk.advance()) {
@@ -160,11 +159,11 @@ class FlashRows {
       release_keys();
       hide(walk);
       weigh();
-      form_weights_here();
+      form_weights_here(sum_);
       wgmma_wait<0>();
       pin(o_);
       release_values();
-      round_weights();
+      round_weights<T>(scores_, weights_);
       rescale();
     }
     release_queries();  // so those of the next work tile arrive while this one's results are computed and stored
@@ -330,41 +329,7 @@ class FlashRows {
 
   // Replaces scores by weights, relative to a base near the maximum of their row up to this tile.
   __device__ void weigh() {
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      float top = -INFINITY;
-#pragma unroll
-      for (int i = 0; i < kKeys / 2; i += 4) top = fmaxf(top, fmaxf(scores_[i + 2 * r], scores_[i + 2 * r + 1]));
-      top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
-      top = fmaxf(top, __shfl_xor_sync(~0u, top, 2)) * params_.score_scale;
-      const float before = base_[r];
-      if (!(top <= before + kFlashSlack)) base_[r] = fmaxf(top, before);
-      const float shift = base_[r] == -INFINITY ? 0 : base_[r];  // if the row has seen no key yet
-      correction_[r] = before == base_[r] ? 1 : exp2_approx(before - shift);
-      float sum = 0;
-#pragma unroll
-      for (int i = 0; i < kKeys / 2; i += 4) {
-        float& first = scores_[i + 2 * r];
-        float& second = scores_[i + 2 * r + 1];
-        first = exp2_approx(fmaf(first, params_.score_scale, -shift));
-        second = exp2_approx(fmaf(second, params_.score_scale, -shift));
-        sum += first + second;
-      }
-      sum_[r] = fmaf(sum_[r], correction_[r], sum);
-    }
-  }
-
-  // ptxas moves the wait for values ahead of independent instructions, so nothing would overlap it. It does not move
-  // the wait ahead of a trap, and this one depends on the weights: their sum is never negative.
-  __device__ void form_weights_here() const {
-    if (sum_[0] + sum_[1] < 0) __trap();
-  }
-
-  __device__ void round_weights() {
-#pragma unroll
-    for (int k = 0; k < kKeys / 16; ++k)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) weights_[k][i] = pack<T>(scores_[8 * k + 2 * i], scores_[8 * k + 2 * i + 1]);
+    weigh_scores(scores_, params_.score_scale, base_, sum_, correction_);
   }
 
   __device__ void rescale() {

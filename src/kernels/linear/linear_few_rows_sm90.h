@@ -6,9 +6,8 @@
 
 namespace heddle {
 
-// Whether linear_few_rows() takes these operands, and is to be preferred: the router's of a lane of the whole device.
-// require_linear() has accepted them.
-bool is_for_few_rows(const LinearParams& params, const Lane& lane);
+// Whether linear_few_rows() takes these operands, and is to be preferred: a router's. require_linear() has accepted them.
+bool is_for_few_rows(const LinearParams& params);
 
 // Enqueues on the lane's CUDA stream.
 void linear_few_rows(const LinearParams& params, const Lane& lane);

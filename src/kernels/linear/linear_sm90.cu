@@ -127,7 +127,7 @@ bool is_large(const LinearParams& params) {
 }  // namespace
 
 void linear_sm90(const LinearParams& params, const Lane& lane) {
-  if (is_for_few_rows(params, lane)) return linear_few_rows(params, lane);
+  if (is_for_few_rows(params)) return linear_few_rows(params, lane);
   if (is_for_stream(params)) return linear_stream(params, lane);
   if (!is_large(params)) return multiply_plainly(params, lane);
   if (!adds_bias_exactly(params)) return multiply_and_add_bias(params, lane);

@@ -24,6 +24,7 @@
 #include "device/mbarrier_sm90.cuh"
 #include "device/tensor_map_sm90.cuh"
 #include "device/tma_ring.h"
+#include "kernels/linear/grouped_tiles.h"
 #include "kernels/rows/swiglu_sm90.cuh"
 #include "kernels/sm90/instructions_sm90.cuh"
 #include "kernels/sm90/tile_sm90.cuh"
@@ -73,37 +74,13 @@ constexpr std::size_t shared_bytes() {
 
 // Tiles of all clusters: pairs of token tiles, one for each block of a cluster, times column tiles.
 struct GatedTiles {
-  static constexpr int kTogether = kTokensTogether / (kTileTokens * kCluster);  // pairs
-
-  struct Place {
-    int pair, column;
-  };
-
   int pairs, columns;
   int steps;  // along k
 
-  constexpr int count() const { return pairs * columns; }
-  constexpr Place at(int index) const {
-    const int of_group = kTogether * columns, first = index / of_group * kTogether;
-    const int together = pairs - first < kTogether ? pairs - first : kTogether, inside = index % of_group;
-    return {.pair = first + inside % together, .column = inside / together};
+  constexpr GroupedTiles order() const {
+    return {.rows = pairs, .columns = columns, .together = kTokensTogether / (kTileTokens * kCluster)};
   }
 };
-
-constexpr bool each_place_once(const GatedTiles& tiles) {
-  for (int pair = 0; pair < tiles.pairs; ++pair)
-    for (int column = 0; column < tiles.columns; ++column) {
-      int times = 0;
-      for (int index = 0; index < tiles.count(); ++index) {
-        const GatedTiles::Place place = tiles.at(index);
-        times += place.pair == pair && place.column == column ? 1 : 0;
-      }
-      if (times != 1) return false;
-    }
-  return true;
-}
-static_assert(each_place_once({.pairs = 1, .columns = 5}) && each_place_once({.pairs = 8, .columns = 2}) &&
-              each_place_once({.pairs = 19, .columns = 3}));
 
 struct GatedMaps {
   CUtensorMap x, gate, up, y;
@@ -114,11 +91,12 @@ struct GatedMaps {
 template <class F>
 __device__ void each_tile(const GatedTiles& tiles, F f) {
   const int first = static_cast<int>(blockIdx.x) / kCluster, clusters = static_cast<int>(gridDim.x) / kCluster;
-  for (int tile = first; tile < tiles.count(); tile += clusters) f(tiles.at(tile));
+  const GroupedTiles order = tiles.order();
+  for (int tile = first; tile < order.count(); tile += clusters) f(order.at(tile));
 }
 
-__device__ int first_token(const GatedTiles::Place& place, int rank) {
-  return (place.pair * kCluster + rank) * kTileTokens;
+__device__ int first_token(const GroupedTiles::Place& place, int rank) {
+  return (place.row * kCluster + rank) * kTileTokens;
 }
 
 // Issues the TMA loads of all tiles: x for this block, rows of gate or of up for both blocks. One thread.
@@ -130,7 +108,7 @@ __device__ void fetch_steps(const GatedTiles& tiles, GatedShared<kColumns>& shar
   const CUtensorMap& half = rank == 0 ? maps.gate : maps.up;
   auto& ring = shared.ring;
   RingProducer<GatedShared<kColumns>::kSlots> at;
-  each_tile(tiles, [&](const GatedTiles::Place& place) {
+  each_tile(tiles, [&](const GroupedTiles::Place& place) {
     for (int k = 0; k < tiles.steps; ++k, at.advance()) {
       auto& step = shared.slots[at.slot()];
       const std::uint32_t full = ring.full(at).address();
@@ -159,7 +137,7 @@ class GatedTokens {
       : shared_(shared), waits_(waits), y_(y), warpgroup_(warpgroup), rank_(rank) {}
 
   __device__ void run(const GatedTiles& tiles) {
-    each_tile(tiles, [&](const GatedTiles::Place& place) {
+    each_tile(tiles, [&](const GroupedTiles::Place& place) {
       multiply(tiles.steps);
       store(first_token(place, rank_) + warpgroup_ * kGroupTokens, place.column * kColumns);
     });
@@ -326,7 +304,7 @@ void enqueue_tiles(const LinearSwigluParams& params, const Lane& lane) {
   const GatedTiles tiles{.pairs = static_cast<int>(ceil_div(x.rows, std::int64_t{kTileTokens * kCluster})),
                          .columns = static_cast<int>(ceil_div(y.columns, std::int64_t{kColumns})),
                          .steps = static_cast<int>(ceil_div(x.columns, std::int64_t{kDepth}))};
-  const int clusters = std::min(num_clusters(lane), tiles.count());
+  const int clusters = std::min(num_clusters(lane), tiles.order().count());
   launch_sm90("linear_swiglu", gated_tiles<T, kColumns>,
               {.grid = dim3(static_cast<unsigned>(clusters * kCluster)),
                .block = dim3(kThreads),

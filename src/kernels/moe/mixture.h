@@ -6,6 +6,9 @@
 // Sums are float32: the shared experts' first, then those of the experts by number. What gate makes is rounded to x's
 // dtype, times its weight, and y is rounded once. A call repeats bit for bit, and a token's bits depend on neither its
 // neighbours nor the number of SMs, as long as all weights are finite.
+//
+// Its CPU twin is the operators that it replaces: route, group_rows, grouped_swiglu, grouped_linear, linear of the shared experts and
+// combine_experts (layers/experts.cpp).
 #pragma once
 
 #include <cstdint>

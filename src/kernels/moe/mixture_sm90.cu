@@ -2,7 +2,7 @@
 // chosen experts once through a ring of shared memory, as much of them on each SM. One block an SM:
 //
 // - a producer warp copies rows of weights into the ring by TMA, each row's piece by a copy of its own. It begins with the
-//   shared experts' rows while the kernels ahead still compute x and the router's logits;
+//   shared experts' rows, by programmatic dependent launch (PDL), before x and the router's logits are there;
 // - router warps choose each token's experts, in every block by itself, while the ring is on its way;
 // - eight consumer warps multiply: the tokens are the sixteen rows of mma.sync, all at once whoever chose the expert,
 //   and the weights' rows its eight columns. A warp has every eighth chunk of 32 features, and the warps' sums are added
@@ -53,7 +53,7 @@ struct NoRouter {};
 // The slots lie behind it.
 template <MixtureHalf kHalf, int kSlots>
 struct __align__(128) MixtureShared {
-  float sums[2][kMixtureWarps][kMixtureTokens][kTileWeightRows];  // in turns, so that a tile takes one barrier
+  float sums[2][kMixtureWarps][kMixtureTokens][kTileWeightRows];  // double-buffered: a tile takes one barrier
   ChosenExperts chosen;
   std::conditional_t<kHalf == MixtureHalf::gate_up, RouterShared, NoRouter> router;
   TmaRing<Mbarrier, kSlots> ring;
