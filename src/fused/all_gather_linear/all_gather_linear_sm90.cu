@@ -19,6 +19,7 @@
 #include "fused/all_gather_linear/send_tiles_sm90.h"
 #include "fused/tile_gemm_sm90.cuh"
 #include "fused/tile_output_sm90.cuh"
+#include "kernels/linear/grouped_tiles.h"
 
 namespace heddle {
 namespace {
