@@ -111,7 +111,8 @@ class EventMesh {
     std::vector<int> path;  // cores
     bool multicast = false;
     std::vector<std::deque<Word>> queues;
-    std::deque<int> messages;
+    int num_words = 0;  // in the queues
+    std::deque<int> messages;  // not yet sent
   };
   struct Receipt {
     int message;

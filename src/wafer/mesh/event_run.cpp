@@ -126,6 +126,7 @@ void EventMesh::take_word(Message& message, std::size_t path_index) {
 }
 
 void EventMesh::advance_channel(Channel& channel) {
+  if (channel.num_words == 0 && channel.messages.empty()) return;
   const std::vector<int>& path = channel.path;
   const std::size_t last = path.size() - 1;
   const std::size_t room = slot(kQueueWords + alpha_ + ramp_);
@@ -140,6 +141,7 @@ void EventMesh::advance_channel(Channel& channel) {
     queue.pop_front();
     if (k < last) channel.queues[k + 1].push_back({word.message, now_ + alpha_});
     if (k == last) {
+      --channel.num_words;
       message.arrivals.push_back(now_);
       if (message.next >= 0 && message.arrivals.size() == 1)
         channels_[slot(messages_[slot(message.next)].channel)].messages.push_back(message.next);
@@ -157,6 +159,7 @@ void EventMesh::advance_channel(Channel& channel) {
   if (!may_inject(message, path[0]) || !use_link(path[0], path[1])) return;
   load_word(message);
   channel.queues[1].push_back({id, now_ + alpha_ + message.ramp});
+  ++channel.num_words;
   ++message.injected;
 }
 
