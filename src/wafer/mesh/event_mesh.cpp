@@ -80,8 +80,7 @@ int EventMesh::add_message(const std::vector<int>& path, Message message, bool i
   key.push_back(is_multicast ? -2 : -1);
   const auto [entry, is_new] = channel_of_.try_emplace(std::move(key), static_cast<int>(channels_.size()));
   if (is_new)
-    channels_.push_back(
-        {.path = path, .multicast = is_multicast, .queues = std::vector<std::deque<Word>>(path.size())});
+    channels_.push_back({.path = path, .multicast = is_multicast, .queues = std::vector<WordQueue>(path.size())});
   const int id = static_cast<int>(messages_.size());
   message.channel = entry->second;
   message.step = current_;

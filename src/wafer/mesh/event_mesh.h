@@ -107,10 +107,27 @@ class EventMesh {
     int message;
     std::int64_t at;
   };
+  // First in, first out. Takes no memory before its first word, as most queues of a program are for few words or none.
+  class WordQueue {
+   public:
+    bool empty() const { return first_ == words_.size(); }
+    std::size_t size() const { return words_.size() - first_; }
+    const Word& front() const { return words_[first_]; }
+    void push_back(Word word) { words_.push_back(word); }
+    void pop_front() {
+      if (++first_ != words_.size()) return;
+      words_.clear();
+      first_ = 0;
+    }
+
+   private:
+    std::vector<Word> words_;
+    std::size_t first_ = 0;
+  };
   struct Channel {
     std::vector<int> path;  // cores
     bool multicast = false;
-    std::vector<std::deque<Word>> queues;
+    std::vector<WordQueue> queues;
     int num_words = 0;  // in the queues
     std::deque<int> messages;  // not yet sent
   };

@@ -131,7 +131,7 @@ void EventMesh::advance_channel(Channel& channel) {
   const std::size_t last = path.size() - 1;
   const std::size_t room = slot(kQueueWords + alpha_ + ramp_);
   for (std::size_t k = last; k > 0; --k) {
-    std::deque<Word>& queue = channel.queues[k];
+    WordQueue& queue = channel.queues[k];
     if (queue.empty() || queue.front().at > now_) continue;
     const Word word = queue.front();
     Message& message = messages_[slot(word.message)];
@@ -190,7 +190,8 @@ std::int64_t EventMesh::cycles() {
     if (now_ >= kLongestRun)
       throw_error<Failure>("no end of the program after {} cycles, {} messages left", now_, left_);
     turn_ = (turn_ + 1) % std::max<std::size_t>(channels_.size(), 1);
-    for (std::size_t i = 0; i < channels_.size(); ++i) advance_channel(channels_[(turn_ + i) % channels_.size()]);
+    for (std::size_t i = turn_; i < channels_.size(); ++i) advance_channel(channels_[i]);
+    for (std::size_t i = 0; i < turn_; ++i) advance_channel(channels_[i]);
   }
   elapsed_ += now_;
   forget_program();
