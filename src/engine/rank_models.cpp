@@ -133,7 +133,10 @@ RankModels load_ranks(const ModelSource& source, const LoadOptions& options, std
   RankModels parts(devices.size());
   SharedProgress progress(options.on_progress, world->grid());
   std::atomic<bool> failed{false};
-  run_team(ranks, [&](TeamMember& member) {
+  // Of the first rank that fails, which need not be the first of which run_team hears.
+  std::exception_ptr cause;
+  int failed_rank = 0;
+  const auto load = [&](TeamMember& member) {
     const int rank = member.rank();
     RankPart& part = parts[static_cast<std::size_t>(rank)];
     part.world = world;
@@ -146,12 +149,19 @@ RankModels load_ranks(const ModelSource& source, const LoadOptions& options, std
     try {
       part.model = load_model(source, loading);
     } catch (...) {
-      // Only the first names a cause; run_team rethrows that one.
-      const bool is_first = !failed.exchange(true);
-      if (is_first) throw_naming_rank(rank, std::current_exception());
+      if (!failed.exchange(true)) {
+        cause = std::current_exception();
+        failed_rank = rank;
+      }
       throw;
     }
-  });
+  };
+  try {
+    run_team(ranks, load);
+  } catch (...) {
+    if (cause) throw_naming_rank(failed_rank, cause);
+    throw;
+  }
   return parts;
 }
 

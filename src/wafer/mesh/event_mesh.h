@@ -128,7 +128,7 @@ class EventMesh {
     std::vector<int> path;  // cores
     bool multicast = false;
     std::vector<WordQueue> queues;
-    int num_words = 0;  // in the queues
+    int num_words = 0;         // in the queues
     std::deque<int> messages;  // not yet sent
   };
   struct Receipt {
