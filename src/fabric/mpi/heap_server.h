@@ -20,10 +20,12 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "fabric/mpi/bulk_transfer.h"
 #include "fabric/mpi/heap_request.h"
 
 namespace heddle {
@@ -34,13 +36,11 @@ class HeapServer {
   static constexpr int kPayloadTag = 1;
   static constexpr int kFirstReplyTag = 2;
 
-  // Gets an MPI call's name, its code, and the rank that it concerns (-1: any); throws unless the code is MPI_SUCCESS.
-  using Check = std::function<void(const char* call, int code, int peer)>;
   // Gets the rank whose request is wrong, and the fault; throws.
   using Reject = std::function<void(int from, const std::string& fault)>;
 
   // Uses `messages`, a communicator of its own, until close().
-  HeapServer(MPI_Comm messages, std::span<std::byte> heap, Check check, Reject reject);
+  HeapServer(MPI_Comm messages, std::span<std::byte> heap, MpiCheck check, Reject reject);
 
   // Carries out a bounded number of received requests, and lets MPI make progress. Never blocks. One thread at a time.
   // Returns whether more requests may have arrived.
@@ -53,12 +53,15 @@ class HeapServer {
  private:
   // The requests of one rank.
   struct Client {
-    MPI_Request payload = MPI_REQUEST_NULL;  // of the put whose bytes are in transit
-    std::size_t payload_bytes = 0;
-    std::deque<HeapMessage> later;  // in receiving_ while there are any
+    struct Payload {
+      std::size_t bytes = 0;
+      BulkTransfer transfer;
+    };
+    std::optional<Payload> payload;  // of the put whose bytes are in transit
+    std::deque<HeapMessage> later;   // in receiving_ while there are any
   };
   struct Answer {
-    MPI_Request sent = MPI_REQUEST_NULL;
+    BulkTransfer transfer;
     std::unique_ptr<std::byte[]> copy;  // of the bytes to send; null where they are sent in place
   };
 
@@ -71,7 +74,7 @@ class HeapServer {
 
   MPI_Comm messages_;
   std::span<std::byte> heap_;
-  Check check_;
+  MpiCheck check_;
   Reject reject_;
   HeapMessage next_{};
   MPI_Request incoming_ = MPI_REQUEST_NULL;  // into next_

@@ -217,9 +217,7 @@ void MpiWorld::open_own_heap() {
     watch_.declare(Beat::failure, fmt::format("rank {} rejects what rank {} has sent: {}", rank(), from, fault));
     watch_.throw_trouble();
   };
-  server_ = std::make_unique<HeapServer>(
-      memory_, std::span(heap_, heap_bytes_), [this](const char* call, int code, int peer) { check(call, code, peer); },
-      reject);
+  server_ = std::make_unique<HeapServer>(memory_, std::span(heap_, heap_bytes_), check_, reject);
 }
 
 void MpiWorld::clear(std::size_t offset, std::size_t bytes) {
@@ -247,7 +245,9 @@ MpiWorld::~MpiWorld() {
 }
 
 // What is MPI's: its calls might wait for a rank that is gone. With it the heap and the server's buffers, on purpose:
-// receives into them are still posted, and a network may write to them though nobody here calls MPI.
+// receives into them are still posted, and a network may write to them though nobody here calls MPI. Into a caller's
+// memory, the destination of a get, nothing is written without such a call: a BulkTransfer's messages are copied there
+// when they are received.
 void MpiWorld::leave_behind() {
   abandon_mpi();
   static_cast<void>(server_.release());
@@ -397,6 +397,16 @@ void MpiWorld::await(MPI_Request& request, int from, Tag tag) {
     check("MPI_Test", MPI_Test(&request, &done, MPI_STATUS_IGNORE), from);
     return static_cast<std::uint64_t>(done != 0);
   });
+}
+
+void MpiWorld::await(BulkTransfer& transfer, int from, Tag tag) {
+  for (bool done = false; !done;) {
+    const std::size_t left = transfer.bytes_left();
+    await(from, tag, 1, [&] {
+      done = transfer.test(check_);
+      return static_cast<std::uint64_t>(done || transfer.bytes_left() < left);
+    });
+  }
 }
 
 // Teams that meet at once had best not share tags; where two do, their messages still say whose they are.

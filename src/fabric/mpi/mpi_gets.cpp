@@ -1,0 +1,113 @@
+// MpiWorld's gets. A thread's gets end in the order in which they began, and their requests go out in that order, too:
+// each when what the thread has asked for before has almost come. So the link to this rank is never idle for the time
+// of a request and its answer, and still carries the gets one after the other. (Were all asked for at once, they would
+// share the link, and the first would come as late as the last.)
+#include <algorithm>
+#include <cstring>
+#include <deque>
+
+#include "fabric/mapped_memory.h"
+#include "fabric/mpi/mpi_library.h"
+#include "fabric/mpi/mpi_world.h"
+
+namespace heddle {
+namespace {
+
+// A request goes out when no more than this is on its way: a quarter of the request before it, or two messages.
+std::size_t bytes_ahead(std::size_t bytes_of_last) {
+  return std::max(2 * kBulkMessageBytes, bytes_of_last / 4);
+}
+
+}  // namespace
+
+bool MpiWorld::Get::operator==(const Get& other) const {
+  return peer == other.peer && destination == other.destination && offset == other.offset && bytes == other.bytes;
+}
+
+void MpiWorld::begin_get(int peer, void* destination, std::size_t offset, std::size_t bytes) {
+  throw_if_in_trouble();
+  if (bytes == 0 || mapped_heap(peer) != nullptr) return;
+  const std::unique_lock lock = lock_mpi();
+  std::deque<Get>& gets = gets_[std::this_thread::get_id()];
+  gets.push_back({.peer = peer, .destination = static_cast<std::byte*>(destination), .offset = offset, .bytes = bytes});
+  ask_for(gets);
+}
+
+void MpiWorld::get(int peer, void* destination, std::size_t offset, std::size_t bytes) {
+  throw_if_in_trouble();
+  if (const std::byte* const there = mapped_heap(peer)) return copy_mapped(destination, there + offset, bytes);
+  if (bytes == 0) return;
+  {
+    const std::unique_lock lock = lock_mpi();
+    std::deque<Get>& gets = gets_[std::this_thread::get_id()];
+    Get get{.peer = peer, .destination = static_cast<std::byte*>(destination), .offset = offset, .bytes = bytes};
+    if (gets.empty() || !(gets.front() == get)) gets.push_front(std::move(get));
+  }
+  end_oldest_get();
+}
+
+void MpiWorld::end_begun_gets() {
+  const auto has_begun = [&] {
+    const std::lock_guard lock(mutex_);
+    return gets_.contains(std::this_thread::get_id());
+  };
+  while (has_begun()) end_oldest_get();
+}
+
+// Each message has a deadline of its own, as those of a long get may be many.
+void MpiWorld::end_oldest_get() {
+  std::deque<Get>* gets = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    gets = &gets_.at(std::this_thread::get_id());
+  }
+  Get& get = gets->front();
+  for (bool done = false; !done;) {
+    await(get.peer, "get", 1, [&] {
+      ask_for(*gets);
+      Get::Piece& piece = get.pieces.front();
+      const std::size_t left = piece.received.bytes_left();
+      if (!piece.received.test(check_)) return static_cast<std::uint64_t>(piece.received.bytes_left() < left);
+      int sent = 0;
+      check("MPI_Test", MPI_Test(&piece.asked, &sent, MPI_STATUS_IGNORE), get.peer);
+      if (sent == 0) return std::uint64_t{0};
+      get.pieces.pop_front();
+      done = get.pieces.empty() && get.bytes_asked == get.bytes;
+      return std::uint64_t{1};
+    });
+  }
+  const std::lock_guard lock(mutex_);
+  gets->pop_front();
+  if (gets->empty()) gets_.erase(std::this_thread::get_id());
+}
+
+void MpiWorld::ask_for(std::deque<Get>& gets) {
+  std::size_t bytes_coming = 0, bytes_of_last = 0;
+  for (Get& get : gets) {
+    for (const Get::Piece& piece : get.pieces) {
+      bytes_coming += piece.received.bytes_left();
+      bytes_of_last = piece.request.bytes;
+    }
+    while (get.bytes_asked < get.bytes) {
+      if (bytes_coming > bytes_ahead(bytes_of_last)) return;
+      ask_for_piece(get);
+      bytes_of_last = get.pieces.back().request.bytes;
+      bytes_coming += bytes_of_last;
+    }
+  }
+}
+
+void MpiWorld::ask_for_piece(Get& get) {
+  const std::size_t begun = get.bytes_asked;
+  Get::Piece& piece = get.pieces.emplace_back();
+  piece.request = {.kind = HeapRequest::get,
+                   .reply_tag = next_reply_tag(),
+                   .offset = get.offset + begun,
+                   .bytes = std::min(kPieceBytes, get.bytes - begun)};
+  piece.received.receive(memory_, get.peer, piece.request.reply_tag, get.destination + begun, piece.request.bytes,
+                         check_);
+  get.bytes_asked += piece.request.bytes;
+  ask(get.peer, piece.request, &piece.request, piece.asked);
+}
+
+}  // namespace heddle
