@@ -14,6 +14,9 @@ namespace {
 // Of all ranks in a call of serve(), and of one rank after its put. A waiting thread serves with the world's lock held:
 // its deadline, and the other threads, must have their turn however fast requests come.
 constexpr int kMostAtOnce = 256;
+// Of an answer without a message sent, before the next one begins: longer than a message takes on a link of 10 Mbit/s that
+// two share.
+constexpr std::chrono::milliseconds kStalled{250};
 
 }  // namespace
 
@@ -84,13 +87,34 @@ void HeapServer::carry_out(int from, const std::byte* message) {
 }
 
 void HeapServer::answer(int to, const std::byte* data, std::size_t bytes, int tag) {
-  Answer& one = answers_.emplace_back();
-  if (bytes != 0 && bytes <= kMostBytesWithin) {
+  Answer one{.to = to, .tag = tag, .data = data, .bytes = bytes};
+  if (bytes > kMostBytesWithin) {
+    waiting_.push_back(std::move(one));
+    return send_waiting();
+  }
+  if (bytes != 0) {
     one.copy = std::make_unique<std::byte[]>(bytes);
     copy_mapped(one.copy.get(), data, bytes);
-    data = one.copy.get();
+    one.data = one.copy.get();
   }
-  one.transfer.send(messages_, to, tag, data, bytes, check_);
+  send(std::move(one));
+}
+
+void HeapServer::send(Answer answer) {
+  Answer& one = answers_.emplace_back(std::move(answer));
+  one.transfer.send(messages_, one.to, one.tag, one.data, one.bytes, check_);
+}
+
+void HeapServer::send_waiting() {
+  if (waiting_.empty()) return;
+  std::size_t left = 0;
+  for (const Answer& answer : answers_) left += answer.transfer.bytes_left();
+  const auto now = std::chrono::steady_clock::now();
+  if (std::exchange(bytes_left_, left) != left) moved_at_ = now;
+  if (left != 0 && now - moved_at_ < kStalled) return;
+  send(std::move(waiting_.front()));
+  waiting_.pop_front();
+  moved_at_ = now;
 }
 
 bool HeapServer::end_payloads() {
@@ -124,6 +148,7 @@ bool HeapServer::end_payloads() {
 
 void HeapServer::end_answers() {
   std::erase_if(answers_, [&](Answer& answer) { return answer.transfer.test(check_); });
+  send_waiting();
 }
 
 void HeapServer::close() {

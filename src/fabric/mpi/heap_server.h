@@ -10,11 +10,17 @@
 // is carried out; for more, each byte from before or after a write, because they are sent in place, which saves large
 // gets a copy. MPI's rule that nobody modifies a buffer during a send holds for programs without such a race.
 //
+// Large gets are answered one after the other, so the ranks that ask share this rank's link in turns. Were they answered
+// at once, a rank that is ahead would take half of the link from one that is behind, and ranks that pull from each other
+// in a circle would drift apart until half of the links are idle. An answer whose rank does not take it waits for nobody:
+// the next one begins beside it.
+//
 // A request that does not fit the heap or its message (fault_of_request) changes nothing and ends the run.
 #pragma once
 
 #include <mpi.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -46,7 +52,7 @@ class HeapServer {
   // Returns whether more requests may have arrived.
   bool serve();
   // Whether a put's bytes are in transit to this rank, or an answer from it.
-  bool has_open_transfers() const { return !receiving_.empty() || !answers_.empty(); }
+  bool has_open_transfers() const { return !receiving_.empty() || !answers_.empty() || !waiting_.empty(); }
   // After the last request.
   void close();
 
@@ -61,15 +67,20 @@ class HeapServer {
     std::deque<HeapMessage> later;   // in receiving_ while there are any
   };
   struct Answer {
-    BulkTransfer transfer;
-    std::unique_ptr<std::byte[]> copy;  // of the bytes to send; null where they are sent in place
+    int to, tag;
+    const std::byte* data;
+    std::size_t bytes;
+    std::unique_ptr<std::byte[]> copy = nullptr;  // of the bytes to send; null where they are sent in place
+    BulkTransfer transfer = {};
   };
 
   Client& client(int rank) { return clients_[static_cast<std::size_t>(rank)]; }
   void listen();
   void carry_out(int from, const std::byte* message);
   void answer(int to, const std::byte* data, std::size_t bytes, int tag);
+  void send(Answer answer);
   void end_answers();
+  void send_waiting();
   bool end_payloads();  // whether requests that waited for them remain
 
   MPI_Comm messages_;
@@ -80,7 +91,10 @@ class HeapServer {
   MPI_Request incoming_ = MPI_REQUEST_NULL;  // into next_
   std::vector<Client> clients_;              // by rank
   std::vector<int> receiving_;               // clients with a payload in transit, or with requests for later
-  std::vector<Answer> answers_;
+  std::vector<Answer> answers_;              // being sent
+  std::deque<Answer> waiting_;               // large ones, in the order of their requests
+  std::size_t bytes_left_ = 0;               // of answers_, when that was last another number
+  std::chrono::steady_clock::time_point moved_at_{};
 };
 
 }  // namespace heddle

@@ -13,9 +13,9 @@
 namespace heddle {
 namespace {
 
-// A request goes out when no more than this is on its way: a quarter of the request before it, or two messages.
+// A request goes out when no more than this is on its way: an eighth of the request before it, or two messages.
 std::size_t bytes_ahead(std::size_t bytes_of_last) {
-  return std::max(2 * kBulkMessageBytes, bytes_of_last / 4);
+  return std::max(2 * kBulkMessageBytes, bytes_of_last / 8);
 }
 
 }  // namespace
