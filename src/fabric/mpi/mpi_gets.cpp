@@ -13,12 +13,19 @@
 namespace heddle {
 namespace {
 
-// A request goes out when no more than this is on its way: an eighth of the request before it, or two messages.
+// A request goes out when no more than this is on its way: an eighth of the request before it, or one message. By then its
+// peer has handed the rest to the network and is free for the next rank.
 std::size_t bytes_ahead(std::size_t bytes_of_last) {
-  return std::max(2 * kBulkMessageBytes, bytes_of_last / 8);
+  return std::max(kBulkMessageBytes, bytes_of_last / 8);
 }
 
 }  // namespace
+
+std::size_t MpiWorld::Get::bytes_come() const {
+  std::size_t come = bytes_asked;
+  for (const Piece& piece : pieces) come -= piece.received.bytes_left();
+  return come;
+}
 
 bool MpiWorld::Get::operator==(const Get& other) const {
   return peer == other.peer && destination == other.destination && offset == other.offset && bytes == other.bytes;
@@ -54,7 +61,6 @@ void MpiWorld::end_begun_gets() {
   while (has_begun()) end_oldest_get();
 }
 
-// Each message has a deadline of its own, as those of a long get may be many.
 void MpiWorld::end_oldest_get() {
   std::deque<Get>* gets = nullptr;
   {
@@ -62,20 +68,16 @@ void MpiWorld::end_oldest_get() {
     gets = &gets_.at(std::this_thread::get_id());
   }
   Get& get = gets->front();
-  for (bool done = false; !done;) {
-    await(get.peer, "get", 1, [&] {
-      ask_for(*gets);
-      Get::Piece& piece = get.pieces.front();
-      const std::size_t left = piece.received.bytes_left();
-      if (!piece.received.test(check_)) return static_cast<std::uint64_t>(piece.received.bytes_left() < left);
-      int sent = 0;
-      check("MPI_Test", MPI_Test(&piece.asked, &sent, MPI_STATUS_IGNORE), get.peer);
-      if (sent == 0) return std::uint64_t{0};
-      get.pieces.pop_front();
-      done = get.pieces.empty() && get.bytes_asked == get.bytes;
-      return std::uint64_t{1};
-    });
-  }
+  const auto look = [&] {
+    ask_for(*gets);
+    Get::Piece& piece = get.pieces.front();
+    int sent = 0;
+    if (piece.received.test(check_)) check("MPI_Test", MPI_Test(&piece.asked, &sent, MPI_STATUS_IGNORE), get.peer);
+    if (sent != 0) get.pieces.pop_front();
+    if (get.pieces.empty() && get.bytes_asked < get.bytes) ask_for(*gets);
+    return std::uint64_t{get.done() ? get.bytes : std::min(get.bytes_come(), get.bytes - 1)};
+  };
+  await(get.peer, "get", get.bytes, look, DeadlineOf::step);
   const std::lock_guard lock(mutex_);
   gets->pop_front();
   if (gets->empty()) gets_.erase(std::this_thread::get_id());

@@ -71,6 +71,9 @@ class MpiWorld {
   void abandon(std::string_view cause);
 
  private:
+  // What the deadline limits: a wait, or the time between two increases of what it looks at.
+  enum class DeadlineOf : std::uint8_t { wait, step };
+
   void open();
   void start_progress();
   bool share_heaps();             // collective; false on every rank if it cannot be, or is not to be, on one
@@ -83,6 +86,10 @@ class MpiWorld {
   void put_record_into_words();
   // A get by messages. Its requests, of kPieceBytes each but the last, go out one after the other.
   struct Get {
+    // Of those that a test has found come.
+    std::size_t bytes_come() const;
+    bool done() const { return bytes_asked == bytes && pieces.empty(); }
+
     struct Piece {
       HeapRequest request;
       MPI_Request asked = MPI_REQUEST_NULL;
@@ -126,8 +133,9 @@ class MpiWorld {
   int barrier_tag(std::uint64_t team, int round) const;
   // Waits until look(), called with mutex_ held, is >= target. Serves the other ranks meanwhile. If it throws, the
   // world is in trouble and nobody calls MPI any more (lock_mpi).
-  void await(int from, Tag tag, std::uint64_t target, FunctionRef<std::uint64_t()> look);
-  void await_or_throw(int from, Tag tag, std::uint64_t target, FunctionRef<std::uint64_t()> look);
+  void await(int from, Tag tag, std::uint64_t target, FunctionRef<std::uint64_t()> look,
+             DeadlineOf of = DeadlineOf::wait);
+  void await_or_throw(int from, Tag tag, std::uint64_t target, FunctionRef<std::uint64_t()> look, DeadlineOf of);
   void await(MPI_Request& request, int from, Tag tag);
   void await(BulkTransfer& transfer, int from, Tag tag);  // with a deadline for each of its messages
   void await_message(MPI_Request& request, const IncomingMessage& message, Tag tag);
