@@ -14,7 +14,7 @@ struct HeapRequest {
   enum Kind : std::uint32_t {
     put,         // of `bytes`, which follow in this message
     put_behind,  // of `bytes`, which follow in messages with tag kPayloadTag (bulk_transfer.h)
-    get,         // of `bytes`, in messages with reply_tag, as above
+    get,         // of `bytes`, in messages with reply_tag, as above; `value`: gets of a stream that it comes behind
     set,         // the flag to `value`: a release
     add,         // `value` to the flag: a release
     tell         // by an empty message with reply_tag that all before is done

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -75,21 +76,23 @@ void HeapServer::carry_out(int from, const std::byte* message) {
       return;
     }
     case HeapRequest::get:
-      return answer(from, place, request.bytes, request.reply_tag);
+      return answer(from, place, request);
     case HeapRequest::set:
       return atomic_store(flag, request.value);
     case HeapRequest::add:
       atomic_add(flag, request.value);
       return;
     case HeapRequest::tell:
-      return answer(from, nullptr, 0, request.reply_tag);
+      return answer(from, nullptr, request);
   }
 }
 
-void HeapServer::answer(int to, const std::byte* data, std::size_t bytes, int tag) {
-  Answer one{.to = to, .tag = tag, .data = data, .bytes = bytes};
+void HeapServer::answer(int to, const std::byte* data, const HeapRequest& request) {
+  const std::size_t bytes = request.kind == HeapRequest::get ? request.bytes : 0;
+  Answer one{.to = to, .tag = request.reply_tag, .data = data, .bytes = bytes};
   if (bytes > kMostBytesWithin) {
-    waiting_.push_back(std::move(one));
+    one.turn = num_large_ + request.value;
+    waiting_.insert(std::ranges::upper_bound(waiting_, one.turn, {}, &Answer::turn), std::move(one));
     return send_waiting();
   }
   if (bytes != 0) {
@@ -114,6 +117,7 @@ void HeapServer::send_waiting() {
   if (left != 0 && now - moved_at_ < kStalled) return;
   send(std::move(waiting_.front()));
   waiting_.pop_front();
+  ++num_large_;
   moved_at_ = now;
 }
 

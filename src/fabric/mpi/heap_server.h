@@ -12,8 +12,8 @@
 //
 // Large gets are answered one after the other, so the ranks that ask share this rank's link in turns. Were they answered
 // at once, a rank that is ahead would take half of the link from one that is behind, and ranks that pull from each other
-// in a circle would drift apart until half of the links are idle. An answer whose rank does not take it waits for nobody:
-// the next one begins beside it.
+// in a circle would drift apart until half of the links are idle. A get's turn is as many answers after its arrival as its
+// stream has gets before it. An answer whose rank does not take it waits for nobody: the next one begins beside it.
 //
 // A request that does not fit the heap or its message (fault_of_request) changes nothing and ends the run.
 #pragma once
@@ -70,6 +70,7 @@ class HeapServer {
     int to, tag;
     const std::byte* data;
     std::size_t bytes;
+    std::uint64_t turn = 0;
     std::unique_ptr<std::byte[]> copy = nullptr;  // of the bytes to send; null where they are sent in place
     BulkTransfer transfer = {};
   };
@@ -77,7 +78,7 @@ class HeapServer {
   Client& client(int rank) { return clients_[static_cast<std::size_t>(rank)]; }
   void listen();
   void carry_out(int from, const std::byte* message);
-  void answer(int to, const std::byte* data, std::size_t bytes, int tag);
+  void answer(int to, const std::byte* data, const HeapRequest& request);
   void send(Answer answer);
   void end_answers();
   void send_waiting();
@@ -92,7 +93,8 @@ class HeapServer {
   std::vector<Client> clients_;              // by rank
   std::vector<int> receiving_;               // clients with a payload in transit, or with requests for later
   std::vector<Answer> answers_;              // being sent
-  std::deque<Answer> waiting_;               // large ones, in the order of their requests
+  std::deque<Answer> waiting_;               // large ones, by their turn
+  std::uint64_t num_large_ = 0;              // sent so far
   std::size_t bytes_left_ = 0;               // of answers_, when that was last another number
   std::chrono::steady_clock::time_point moved_at_{};
 };

@@ -1,7 +1,7 @@
-// MpiWorld's gets. A thread's gets end in the order in which they began, and their requests go out in that order, too:
-// each when what the thread has asked for before has almost come. So the link to this rank is never idle for the time
-// of a request and its answer, and still carries the gets one after the other. (Were all asked for at once, they would
-// share the link, and the first would come as late as the last.)
+// MpiWorld's gets. A thread's gets end in the order in which they began. All are asked for when the first one's bytes
+// begin to come, and each says how many it comes behind; the peers answer in that order (heap_server.h). So every peer
+// knows what it is to send next, and the bytes come about in the order of the gets. Were each asked for when the one before
+// has come, a rank whose next peer is busy would wait, while others that could answer it do nothing.
 #include <algorithm>
 #include <cstring>
 #include <deque>
@@ -13,11 +13,8 @@
 namespace heddle {
 namespace {
 
-// A request goes out when no more than this is on its way: an eighth of the request before it, or one message. By then its
-// peer has handed the rest to the network and is free for the next rank.
-std::size_t bytes_ahead(std::size_t bytes_of_last) {
-  return std::max(kBulkMessageBytes, bytes_of_last / 8);
-}
+// Asked for by one thread and not yet here.
+constexpr std::size_t kMostBytesComing = 4 * kPieceBytes;
 
 }  // namespace
 
@@ -36,7 +33,11 @@ void MpiWorld::begin_get(int peer, void* destination, std::size_t offset, std::s
   if (bytes == 0 || mapped_heap(peer) != nullptr) return;
   const std::unique_lock lock = lock_mpi();
   std::deque<Get>& gets = gets_[std::this_thread::get_id()];
-  gets.push_back({.peer = peer, .destination = static_cast<std::byte*>(destination), .offset = offset, .bytes = bytes});
+  gets.push_back({.peer = peer,
+                  .destination = static_cast<std::byte*>(destination),
+                  .offset = offset,
+                  .bytes = bytes,
+                  .turn = gets.empty() ? 0 : gets.back().turn + 1});
   ask_for(gets);
 }
 
@@ -84,18 +85,15 @@ void MpiWorld::end_oldest_get() {
 }
 
 void MpiWorld::ask_for(std::deque<Get>& gets) {
-  std::size_t bytes_coming = 0, bytes_of_last = 0;
+  std::size_t bytes_coming = 0;
   for (Get& get : gets) {
-    for (const Get::Piece& piece : get.pieces) {
-      bytes_coming += piece.received.bytes_left();
-      bytes_of_last = piece.request.bytes;
-    }
-    while (get.bytes_asked < get.bytes) {
-      if (bytes_coming > bytes_ahead(bytes_of_last)) return;
+    bytes_coming += get.bytes_asked - get.bytes_come();
+    for (; get.bytes_asked < get.bytes; bytes_coming += get.pieces.back().request.bytes) {
+      if (bytes_coming > kMostBytesComing) return;
       ask_for_piece(get);
-      bytes_of_last = get.pieces.back().request.bytes;
-      bytes_coming += bytes_of_last;
     }
+    // Those of all ranks have asked for their first by then.
+    if (get.bytes_come() == 0 && get.turn == 0) return;
   }
 }
 
@@ -105,7 +103,8 @@ void MpiWorld::ask_for_piece(Get& get) {
   piece.request = {.kind = HeapRequest::get,
                    .reply_tag = next_reply_tag(),
                    .offset = get.offset + begun,
-                   .bytes = std::min(kPieceBytes, get.bytes - begun)};
+                   .bytes = std::min(kPieceBytes, get.bytes - begun),
+                   .value = get.turn};
   piece.received.receive(memory_, get.peer, piece.request.reply_tag, get.destination + begun, piece.request.bytes,
                          check_);
   get.bytes_asked += piece.request.bytes;

@@ -84,7 +84,7 @@ class MpiWorld {
   void serve_others(const std::stop_token& stop);
   void pass_on_trouble(const std::stop_token& stop);
   void put_record_into_words();
-  // A get by messages. Its requests, of kPieceBytes each but the last, go out one after the other.
+  // A get by messages. Its requests are of kPieceBytes each but the last.
   struct Get {
     // Of those that a test has found come.
     std::size_t bytes_come() const;
@@ -98,6 +98,7 @@ class MpiWorld {
     int peer;
     std::byte* destination;
     std::size_t offset, bytes;
+    std::uint64_t turn = 0;  // gets that it comes behind
     std::size_t bytes_asked = 0;
     std::deque<Piece> pieces;
 
