@@ -35,6 +35,9 @@ class CountedFabric : public Fabric {
   Peers peers(std::span<const int> team) const override { return inner_->peers(team); }
   void put(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) override;
   void get(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) override;
+  void begin_get(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) override {
+    inner_->begin_get(stream, peer, destination, source, bytes);
+  }
   void signal(Stream& stream, int peer, std::uint64_t* flag, std::uint64_t value) override {
     inner_->signal(stream, peer, flag, value);
   }

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "fabric/call_checks.h"
 
 namespace heddle {
 namespace {
@@ -32,6 +33,12 @@ std::string_view name_of(Capability capability) {
 
 Peers Fabric::peers() const {
   return peers(world_of(*this));
+}
+
+void Fabric::begin_get(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) {
+  require_stream_and_peer(*this, stream, peer, "begin_get");
+  require_symmetric(*this, source, bytes, "begin_get");
+  require_local(destination, bytes, "begin_get");
 }
 
 void Fabric::signal_next(Stream& stream, int peer, Semaphore* semaphore) {

@@ -122,6 +122,12 @@ class Fabric {
   // `peer` may be this rank.
   virtual void put(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) = 0;
   virtual void get(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) = 0;
+  // Says in stream order that the stream will get() this, with the same arguments, so that the request may go out before
+  // the bytes of earlier gets have come. It waits for nothing, and nothing waits for it but that get(): until it is done,
+  // `source` may be read and `destination` written at any time, so what the peer wrote there must be visible to this
+  // stream by now. A stream gets what it has begun in the order in which it began; the bytes come about in that order,
+  // too. Other operations may lie between. Fabrics whose gets are plain copies do nothing here.
+  virtual void begin_get(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes);
   virtual void signal(Stream& stream, int peer, std::uint64_t* flag, std::uint64_t value) = 0;
   virtual void signal_add(Stream& stream, int peer, std::uint64_t* flag, std::uint64_t value) = 0;
   // Waits until this rank's flag, which `from` raises, is >= target.
@@ -146,7 +152,8 @@ class Fabric {
   virtual void abandon(std::string_view cause) { static_cast<void>(cause); }
   void abandon() { abandon({}); }
 
-  // Waits for the stream, then throws its error: Timeout with the record of the wait that gave up.
+  // Waits for the stream, and for what it has begun to get and, after an error perhaps, has not got. Then throws the
+  // stream's error: Timeout with the record of the wait that gave up.
   virtual void synchronize(Stream& stream) = 0;
 
  protected:

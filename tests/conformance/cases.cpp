@@ -16,6 +16,8 @@ std::span<const Case> all_cases() {
       {"put", put_to_a_neighbour},
       {"put_to_all", put_to_everybody},
       {"get", get_from_a_neighbour},
+      {"get_begun", gets_begun_ahead},
+      {"get_begun_alone", begun_gets_end_with_synchronize},
       {"signal", signal_sets},
       {"signal_add", signal_add_adds},
       {"fence", fence_orders_puts},

@@ -32,6 +32,8 @@ void soak_of_replays(Context& context, int replays);
 void put_to_a_neighbour(Context& context);
 void put_to_everybody(Context& context);
 void get_from_a_neighbour(Context& context);
+void gets_begun_ahead(Context& context);
+void begun_gets_end_with_synchronize(Context& context);
 void allocations_are_zero_and_aligned(Context& context);
 void unequal_allocations_are_refused(Context& context);
 void capabilities_are_true(Context& context);

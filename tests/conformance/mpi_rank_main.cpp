@@ -1,7 +1,8 @@
 // A rank for mpi_failure.sh: mpi_rank MODE DEADLINE_MS. The ranks pass a token round and round; rank 1 then is killed
-// or stops (kill, stop), returns early (leave), never opens its fabric (missing), wants another heap (unequal) or ends
-// with an error (throw). Each other rank prints its own number and the error, and ends with 1. `again`: rank 1 is killed,
-// and each other rank then opens a second fabric; the error that it prints is that of the second.
+// or stops (kill, stop), returns early (leave), never opens its fabric (missing), wants another heap (unequal), ends with
+// an error (throw), or is killed while the others get from it and from each other (begun). Each other rank prints its own
+// number and the error, and ends with 1. `again`: rank 1 is killed, and each other rank then opens a second fabric; the
+// error that it prints is that of the second.
 #include <unistd.h>
 
 #include <csignal>
@@ -10,6 +11,7 @@
 #include <exception>
 #include <stdexcept>
 #include <string_view>
+#include <vector>
 
 #include "base/thread_pool.h"
 #include "fabric/launch.h"
@@ -17,6 +19,15 @@
 
 namespace heddle {
 namespace {
+
+// Rank 1's bytes never come. What was begun behind them must not be written to when this has thrown.
+void get_from_all(Fabric& fabric, Stream& stream, const std::byte* there, std::size_t bytes) {
+  std::vector<std::byte> here(static_cast<std::size_t>(fabric.size()) * bytes);
+  const auto place = [&](int rank) { return here.data() + static_cast<std::size_t>(rank) * bytes; };
+  for (int peer = 0; peer < fabric.size(); ++peer) fabric.begin_get(stream, peer, place(peer), there, bytes);
+  for (int peer = 0; peer < fabric.size(); ++peer) fabric.get(stream, peer, place(peer), there, bytes);
+  fabric.synchronize(stream);
+}
 
 void run(std::string_view mode, FabricOptions options) {
   const bool odd_one = read_launch().rank == 1;
@@ -26,15 +37,18 @@ void run(std::string_view mode, FabricOptions options) {
   const std::unique_ptr<Fabric> fabric = open_fabric("mpi", options);
   Stream stream(pool);
   auto* flag = reinterpret_cast<std::uint64_t*>(fabric->allocate(64).data);
+  constexpr std::size_t kBytes = std::size_t{200} << 10;
+  const std::byte* const bytes = fabric->allocate(kBytes).data;
   const int next = (fabric->rank() + 1) % fabric->size();
   const int previous = (fabric->rank() + fabric->size() - 1) % fabric->size();
   for (std::uint64_t round = 1;; ++round) {
     if (round == 20 && odd_one) {
-      if (mode == "kill" || mode == "again") ::raise(SIGKILL);
+      if (mode == "kill" || mode == "again" || mode == "begun") ::raise(SIGKILL);
       if (mode == "stop") ::raise(SIGSTOP);
       if (mode == "leave") return;
       if (mode == "throw") throw std::runtime_error("an error of its own");
     }
+    if (round == 20 && mode == "begun") get_from_all(*fabric, stream, bytes, kBytes);
     fabric->signal(stream, next, flag, round);
     fabric->wait(stream, previous, flag, round, "round");
     fabric->synchronize(stream);

@@ -1,5 +1,7 @@
 // Puts and gets move exactly the bytes asked for; invalid arguments are rejected.
+#include <algorithm>
 #include <array>
+#include <iterator>
 #include <vector>
 
 #include "conformance/cases.h"
@@ -131,6 +133,60 @@ void get_from_a_neighbour(Context& context) {
   });
 }
 
+// Gets of several peers, all begun before the first is got. What each has brought is copied behind it, in stream order,
+// while later ones may be on their way.
+void gets_begun_ahead(Context& context) {
+  Fabric& fabric = context.fabric();
+  Stream& stream = context.stream();
+  // Less than a message of the fabric mpi, as much as one, and several.
+  constexpr std::size_t kBytes[] = {1, 61440, 0, 70001, 8, 150000};
+  constexpr std::size_t kRoom = 150016;
+  const auto num_gets = static_cast<int>(std::min(context.options().largest_bytes / kRoom, std::size(kBytes)));
+  const auto size_of = [&](int i) { return kBytes[static_cast<std::size_t>(i)]; };
+  const auto place = [](std::byte* area, int i) { return area + static_cast<std::size_t>(i) * kRoom; };
+  for (int round = 0; round < 3; ++round) {
+    const auto seed = [&](int rank, int i) { return static_cast<std::uint64_t>((round * 100 + rank) * 100 + i); };
+    for (int i = 0; i < num_gets; ++i) {
+      context.write(place(context.left(), i), pattern(size_of(i), seed(context.rank(), i)));
+      context.write(place(context.own(), i), Bytes(size_of(i)));
+    }
+    context.meet();
+    for (int i = 0; i < num_gets; ++i)
+      fabric.begin_get(stream, context.next(i), place(context.own(), i), place(context.left(), i), size_of(i));
+    fabric.fence(stream);
+    for (int i = 0; i < num_gets; ++i) {
+      fabric.get(stream, context.next(i), place(context.own(), i), place(context.left(), i), size_of(i));
+      fabric.put(stream, context.rank(), place(context.right(), i), place(context.own(), i), size_of(i));
+    }
+    for (int i = 0; i < num_gets; ++i)
+      expect_bytes(context.read(place(context.right(), i), size_of(i)), pattern(size_of(i), seed(context.next(i), i)),
+                   fmt::format("what get {} had brought of rank {}", i, context.next(i)));
+    context.meet();
+  }
+}
+
+// A stream that has failed between the beginning of a get and its end must not be written to later; and a get that was
+// not begun has its turn before those that were.
+void begun_gets_end_with_synchronize(Context& context) {
+  Fabric& fabric = context.fabric();
+  Stream& stream = context.stream();
+  const std::size_t bytes = std::min<std::size_t>(100000, context.options().largest_bytes / 2);
+  std::byte *const begun = context.own(), *const got = context.own() + bytes;
+  context.write(context.left(), pattern(bytes, static_cast<std::uint64_t>(context.rank())));
+  context.meet();
+  const Bytes wanted = pattern(bytes, static_cast<std::uint64_t>(context.next()));
+  for (int round = 0; round < 10; ++round) {
+    for (int i = 0; i < 2; ++i) fabric.begin_get(stream, context.next(), begun, context.left(), bytes);
+    fabric.get(stream, context.next(), got, context.left(), bytes);
+    fabric.synchronize(stream);
+    const Bytes mark(bytes, std::byte{7});
+    context.write(begun, mark);
+    expect_bytes(context.read(got, bytes), wanted, "a get that was not begun");
+    context.meet();
+    expect_bytes(context.read(begun, bytes), mark, "what nobody got, after synchronize()");
+  }
+}
+
 void allocations_are_zero_and_aligned(Context& context) {
   for (const std::size_t size_bytes : {std::size_t{0}, std::size_t{1}, std::size_t{257}, std::size_t{4096}}) {
     const SymmetricSpan span = context.fabric().allocate(size_bytes);
@@ -212,6 +268,9 @@ void bad_arguments_are_refused(Context& context) {
   refuses("get from outside the heap", [&] { fabric.get(stream, me, left, own, 8); });
   refuses("get over the heap's end", [&] { fabric.get(stream, me, own, left, beyond); });
   refuses("get to null", [&] { fabric.get(stream, me, nullptr, left, 8); });
+  refuses("begin_get beyond the world", [&] { fabric.begin_get(stream, context.size(), own, left, 8); });
+  refuses("begin_get from outside the heap", [&] { fabric.begin_get(stream, me, left, own, 8); });
+  refuses("begin_get to null", [&] { fabric.begin_get(stream, me, nullptr, left, 8); });
   refuses("signal to rank -1", [&] { fabric.signal(stream, -1, flag, 1); });
   refuses("signal outside the heap", [&] { fabric.signal(stream, me, own_flag, 1); });
   refuses("signal of a misaligned flag", [&] { fabric.signal(stream, me, odd_flag, 1); });

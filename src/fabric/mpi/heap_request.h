@@ -13,8 +13,8 @@ namespace heddle {
 struct HeapRequest {
   enum Kind : std::uint32_t {
     put,         // of `bytes`, which follow in this message
-    put_behind,  // of `bytes`, which follow in a message with tag kPayloadTag
-    get,         // of `bytes`, in a message with reply_tag
+    put_behind,  // of `bytes`, which follow in messages with tag kPayloadTag (bulk_transfer.h)
+    get,         // of `bytes`, in messages with reply_tag, as above; `value`: gets of a stream that it comes behind
     set,         // the flag to `value`: a release
     add,         // `value` to the flag: a release
     tell         // by an empty message with reply_tag that all before is done
@@ -32,8 +32,11 @@ inline constexpr std::size_t kHeapMessageBytes = 4000;
 inline constexpr std::size_t kMostBytesWithin = kHeapMessageBytes - sizeof(HeapRequest);
 using HeapMessage = std::array<std::byte, kHeapMessageBytes>;
 
-// Of one request. MPI counts in int, and a deadline holds for a piece, not for a transfer of gigabytes.
+// Of one request: what both sides post at once.
 inline constexpr std::size_t kPieceBytes = std::size_t{16} << 20;
+// Of a message that holds nothing else than a request's bytes. With Open MPI's header it is below btl_tcp_eager_limit
+// (64 KiB): it leaves without asking the receiver.
+inline constexpr std::size_t kBulkMessageBytes = std::size_t{60} << 10;
 
 // Why a message with tag kRequestTag must not be carried out on a heap of `heap_bytes` bytes, as the end of a sentence:
 // "a put of 64 bytes at offset 4090 of a heap of 4096 bytes". Empty: it may be.

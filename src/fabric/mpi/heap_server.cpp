@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -14,10 +15,13 @@ namespace {
 // Of all ranks in a call of serve(), and of one rank after its put. A waiting thread serves with the world's lock held:
 // its deadline, and the other threads, must have their turn however fast requests come.
 constexpr int kMostAtOnce = 256;
+// Of an answer without a message sent, before the next one begins: longer than a message takes on a link of 10 Mbit/s that
+// two share.
+constexpr std::chrono::milliseconds kStalled{250};
 
 }  // namespace
 
-HeapServer::HeapServer(MPI_Comm messages, std::span<std::byte> heap, Check check, Reject reject)
+HeapServer::HeapServer(MPI_Comm messages, std::span<std::byte> heap, MpiCheck check, Reject reject)
     : messages_(messages), heap_(heap), check_(std::move(check)), reject_(std::move(reject)) {
   int size = 0;
   check_("MPI_Comm_size", MPI_Comm_size(messages_, &size), -1);
@@ -44,7 +48,7 @@ bool HeapServer::serve() {
     const std::span message(next_.data(), static_cast<std::size_t>(bytes));
     if (const std::string fault = fault_of_request(message, heap_.size()); !fault.empty()) reject_(from, fault);
     Client& its = client(from);
-    if (its.payload == MPI_REQUEST_NULL && its.later.empty())
+    if (!its.payload && its.later.empty())
       carry_out(from, next_.data());
     else
       its.later.push_back(next_);
@@ -64,34 +68,57 @@ void HeapServer::carry_out(int from, const std::byte* message) {
     case HeapRequest::put:
       fence_mapped();  // the rank's earlier puts may be what a fence of its has this one come after
       return copy_mapped(place, message + sizeof request, request.bytes);
-    case HeapRequest::put_behind:
-      check_("MPI_Irecv",
-             MPI_Irecv(place, static_cast<int>(request.bytes), MPI_BYTE, from, kPayloadTag, messages_,
-                       &client(from).payload),
-             from);
-      client(from).payload_bytes = request.bytes;
+    case HeapRequest::put_behind: {
+      Client::Payload& payload = client(from).payload.emplace();
+      payload.bytes = request.bytes;
+      payload.transfer.receive(messages_, from, kPayloadTag, place, request.bytes, check_);
       receiving_.push_back(from);
       return;
+    }
     case HeapRequest::get:
-      return answer(from, place, request.bytes, request.reply_tag);
+      return answer(from, place, request);
     case HeapRequest::set:
       return atomic_store(flag, request.value);
     case HeapRequest::add:
       atomic_add(flag, request.value);
       return;
     case HeapRequest::tell:
-      return answer(from, nullptr, 0, request.reply_tag);
+      return answer(from, nullptr, request);
   }
 }
 
-void HeapServer::answer(int to, const std::byte* data, std::size_t bytes, int tag) {
-  Answer& one = answers_.emplace_back();
-  if (bytes != 0 && bytes <= kMostBytesWithin) {
+void HeapServer::answer(int to, const std::byte* data, const HeapRequest& request) {
+  const std::size_t bytes = request.kind == HeapRequest::get ? request.bytes : 0;
+  Answer one{.to = to, .tag = request.reply_tag, .data = data, .bytes = bytes};
+  if (bytes > kMostBytesWithin) {
+    one.turn = num_large_ + request.value;
+    waiting_.insert(std::ranges::upper_bound(waiting_, one.turn, {}, &Answer::turn), std::move(one));
+    return send_waiting();
+  }
+  if (bytes != 0) {
     one.copy = std::make_unique<std::byte[]>(bytes);
     copy_mapped(one.copy.get(), data, bytes);
-    data = one.copy.get();
+    one.data = one.copy.get();
   }
-  check_("MPI_Isend", MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, to, tag, messages_, &one.sent), to);
+  send(std::move(one));
+}
+
+void HeapServer::send(Answer answer) {
+  Answer& one = answers_.emplace_back(std::move(answer));
+  one.transfer.send(messages_, one.to, one.tag, one.data, one.bytes, check_);
+}
+
+void HeapServer::send_waiting() {
+  if (waiting_.empty()) return;
+  std::size_t left = 0;
+  for (const Answer& answer : answers_) left += answer.transfer.bytes_left();
+  const auto now = std::chrono::steady_clock::now();
+  if (std::exchange(bytes_left_, left) != left) moved_at_ = now;
+  if (left != 0 && now - moved_at_ < kStalled) return;
+  send(std::move(waiting_.front()));
+  waiting_.pop_front();
+  ++num_large_;
+  moved_at_ = now;
 }
 
 bool HeapServer::end_payloads() {
@@ -101,25 +128,22 @@ bool HeapServer::end_payloads() {
   for (std::size_t looks = receiving_.size(); looks != 0; --looks) {
     const int from = receiving_[i];
     Client& its = client(from);
-    if (its.payload != MPI_REQUEST_NULL) {
-      int done = 0;
-      MPI_Status status;
-      check_("MPI_Test", MPI_Test(&its.payload, &done, &status), from);
-      if (done == 0) {
+    if (its.payload) {
+      auto& [bytes, transfer] = *its.payload;
+      if (!transfer.test(check_)) {
         ++i;
         continue;
       }
-      int bytes = 0;
-      check_("MPI_Get_count", MPI_Get_count(&status, MPI_BYTE, &bytes), from);
-      if (static_cast<std::size_t>(bytes) != its.payload_bytes)
-        reject_(from, fmt::format("a put of {} bytes, of which {} have come", its.payload_bytes, bytes));
+      if (transfer.bytes_come() != bytes)
+        reject_(from, fmt::format("a put of {} bytes, of which {} have come", bytes, transfer.bytes_come()));
+      its.payload.reset();
     }
     receiving_.erase(receiving_.begin() + static_cast<std::ptrdiff_t>(i));
-    for (int n = 0; n < kMostAtOnce && its.payload == MPI_REQUEST_NULL && !its.later.empty(); ++n) {
+    for (int n = 0; n < kMostAtOnce && !its.payload && !its.later.empty(); ++n) {
       carry_out(from, its.later.front().data());
       its.later.pop_front();
     }
-    if (its.payload != MPI_REQUEST_NULL || its.later.empty()) continue;
+    if (its.payload || its.later.empty()) continue;
     receiving_.push_back(from);
     left = true;
   }
@@ -127,11 +151,8 @@ bool HeapServer::end_payloads() {
 }
 
 void HeapServer::end_answers() {
-  for (Answer& answer : answers_) {
-    int done = 0;
-    check_("MPI_Test", MPI_Test(&answer.sent, &done, MPI_STATUS_IGNORE), -1);  // nulls it when it is done
-  }
-  std::erase_if(answers_, [](const Answer& answer) { return answer.sent == MPI_REQUEST_NULL; });
+  std::erase_if(answers_, [&](Answer& answer) { return answer.transfer.test(check_); });
+  send_waiting();
 }
 
 void HeapServer::close() {

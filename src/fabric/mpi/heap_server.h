@@ -10,20 +10,28 @@
 // is carried out; for more, each byte from before or after a write, because they are sent in place, which saves large
 // gets a copy. MPI's rule that nobody modifies a buffer during a send holds for programs without such a race.
 //
+// Large gets are answered one after the other, so the ranks that ask share this rank's link in turns. Were they answered
+// at once, a rank that is ahead would take half of the link from one that is behind, and ranks that pull from each other
+// in a circle would drift apart until half of the links are idle. A get's turn is as many answers after its arrival as its
+// stream has gets before it. An answer whose rank does not take it waits for nobody: the next one begins beside it.
+//
 // A request that does not fit the heap or its message (fault_of_request) changes nothing and ends the run.
 #pragma once
 
 #include <mpi.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "fabric/mpi/bulk_transfer.h"
 #include "fabric/mpi/heap_request.h"
 
 namespace heddle {
@@ -34,50 +42,61 @@ class HeapServer {
   static constexpr int kPayloadTag = 1;
   static constexpr int kFirstReplyTag = 2;
 
-  // Gets an MPI call's name, its code, and the rank that it concerns (-1: any); throws unless the code is MPI_SUCCESS.
-  using Check = std::function<void(const char* call, int code, int peer)>;
   // Gets the rank whose request is wrong, and the fault; throws.
   using Reject = std::function<void(int from, const std::string& fault)>;
 
   // Uses `messages`, a communicator of its own, until close().
-  HeapServer(MPI_Comm messages, std::span<std::byte> heap, Check check, Reject reject);
+  HeapServer(MPI_Comm messages, std::span<std::byte> heap, MpiCheck check, Reject reject);
 
   // Carries out a bounded number of received requests, and lets MPI make progress. Never blocks. One thread at a time.
   // Returns whether more requests may have arrived.
   bool serve();
   // Whether a put's bytes are in transit to this rank, or an answer from it.
-  bool has_open_transfers() const { return !receiving_.empty() || !answers_.empty(); }
+  bool has_open_transfers() const { return !receiving_.empty() || !answers_.empty() || !waiting_.empty(); }
   // After the last request.
   void close();
 
  private:
   // The requests of one rank.
   struct Client {
-    MPI_Request payload = MPI_REQUEST_NULL;  // of the put whose bytes are in transit
-    std::size_t payload_bytes = 0;
-    std::deque<HeapMessage> later;  // in receiving_ while there are any
+    struct Payload {
+      std::size_t bytes = 0;
+      BulkTransfer transfer;
+    };
+    std::optional<Payload> payload;  // of the put whose bytes are in transit
+    std::deque<HeapMessage> later;   // in receiving_ while there are any
   };
   struct Answer {
-    MPI_Request sent = MPI_REQUEST_NULL;
-    std::unique_ptr<std::byte[]> copy;  // of the bytes to send; null where they are sent in place
+    int to, tag;
+    const std::byte* data;
+    std::size_t bytes;
+    std::uint64_t turn = 0;
+    std::unique_ptr<std::byte[]> copy = nullptr;  // of the bytes to send; null where they are sent in place
+    BulkTransfer transfer = {};
   };
 
   Client& client(int rank) { return clients_[static_cast<std::size_t>(rank)]; }
   void listen();
   void carry_out(int from, const std::byte* message);
-  void answer(int to, const std::byte* data, std::size_t bytes, int tag);
+  void answer(int to, const std::byte* data, const HeapRequest& request);
+  void send(Answer answer);
   void end_answers();
+  void send_waiting();
   bool end_payloads();  // whether requests that waited for them remain
 
   MPI_Comm messages_;
   std::span<std::byte> heap_;
-  Check check_;
+  MpiCheck check_;
   Reject reject_;
   HeapMessage next_{};
   MPI_Request incoming_ = MPI_REQUEST_NULL;  // into next_
   std::vector<Client> clients_;              // by rank
   std::vector<int> receiving_;               // clients with a payload in transit, or with requests for later
-  std::vector<Answer> answers_;
+  std::vector<Answer> answers_;              // being sent
+  std::deque<Answer> waiting_;               // large ones, by their turn
+  std::uint64_t num_large_ = 0;              // sent so far
+  std::size_t bytes_left_ = 0;               // of answers_, when that was last another number
+  std::chrono::steady_clock::time_point moved_at_{};
 };
 
 }  // namespace heddle

@@ -35,6 +35,7 @@ class MpiFabric final : public Fabric, public MessageExchange {
 
   void put(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) override;
   void get(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) override;
+  void begin_get(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) override;
   void signal(Stream& stream, int peer, std::uint64_t* flag, std::uint64_t value) override;
   void signal_add(Stream& stream, int peer, std::uint64_t* flag, std::uint64_t value) override;
   void wait(Stream& stream, int from, const std::uint64_t* flag, std::uint64_t target, Tag tag) override;
@@ -53,6 +54,7 @@ class MpiFabric final : public Fabric, public MessageExchange {
   SymmetricHeap heap_;
   MpiWorld world_;
   Peers peers_;  // of the whole world, with shared heaps
+  bool has_begun_gets_ = false;
 };
 
 MpiFabric::MpiFabric(const Launch& launch, const FabricOptions& options)
@@ -98,6 +100,14 @@ void MpiFabric::get(Stream& stream, int peer, void* destination, const void* sou
   stream.enqueue([=, this](ThreadPool&) { world_.get(peer, destination, offset, bytes); });
 }
 
+void MpiFabric::begin_get(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) {
+  require_stream_and_peer(*this, stream, peer, "begin_get");
+  require_local(destination, bytes, "begin_get");
+  const std::size_t offset = require_symmetric(*this, source, bytes, "begin_get");
+  has_begun_gets_ = true;
+  stream.enqueue([=, this](ThreadPool&) { world_.begin_get(peer, destination, offset, bytes); });
+}
+
 void MpiFabric::signal(Stream& stream, int peer, std::uint64_t* flag, std::uint64_t value) {
   require_stream_and_peer(*this, stream, peer, "signal");
   const std::size_t offset = require_flag(*this, flag, "signal");
@@ -139,6 +149,7 @@ void MpiFabric::wait_next(Stream& stream, int from, Semaphore* semaphore, Tag ta
 
 void MpiFabric::synchronize(Stream& stream) {
   require_stream_and_peer(*this, stream, rank(), "synchronize");
+  if (has_begun_gets_) stream.enqueue([this](ThreadPool&) { world_.end_begun_gets(); }, AfterError::run);
   stream.synchronize();
   world_.throw_if_in_trouble();
 }

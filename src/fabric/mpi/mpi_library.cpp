@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <csignal>
 #include <mutex>
 #include <string_view>
 #include <thread>
@@ -49,6 +50,13 @@ class Finalizer {
   std::chrono::nanoseconds deadline_;
 };
 
+// What a message over TCP to a rank that is gone would raise, which ends this process before it can name that rank.
+void ignore_broken_pipes() {
+  struct sigaction now {};
+  if (::sigaction(SIGPIPE, nullptr, &now) == 0 && now.sa_handler == SIG_DFL)
+    static_cast<void>(::signal(SIGPIPE, SIG_IGN));
+}
+
 }  // namespace
 
 std::string mpi_error(const char* call, int code) {
@@ -63,6 +71,7 @@ void check_mpi(const char* call, int code) {
 }
 
 void begin_mpi(const Launch& launch, RankWatch& watch) {
+  ignore_broken_pipes();
   if (abandoned)
     throw Failure("mpi: a fabric of this process has failed, and MPI cannot be used again: start all ranks anew");
   int initialized = 0;

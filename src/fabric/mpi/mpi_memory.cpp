@@ -33,7 +33,7 @@ int MpiWorld::next_reply_tag() {
   return HeapServer::kFirstReplyTag + static_cast<int>(num_replies_++ % tags);
 }
 
-void MpiWorld::ask(int peer, const HeapRequest& request, const HeapMessage& message, MPI_Request& sent) {
+void MpiWorld::ask(int peer, const HeapRequest& request, const void* message, MPI_Request& sent) {
   if (request.kind != HeapRequest::get && request.kind != HeapRequest::tell) {
     // First, as it may throw, and nothing may while a message of the caller is under way.
     std::vector<int>& peers = unconfirmed_[std::this_thread::get_id()];
@@ -41,8 +41,7 @@ void MpiWorld::ask(int peer, const HeapRequest& request, const HeapMessage& mess
   }
   const RankWatch::Call call(watch_, "MPI_Isend", peer);
   check("MPI_Isend",
-        MPI_Isend(message.data(), static_cast<int>(size_of(request)), MPI_BYTE, peer, HeapServer::kRequestTag, memory_,
-                  &sent),
+        MPI_Isend(message, static_cast<int>(size_of(request)), MPI_BYTE, peer, HeapServer::kRequestTag, memory_, &sent),
         peer);
 }
 
@@ -56,7 +55,8 @@ void MpiWorld::put(int peer, std::size_t offset, const void* source, std::size_t
   }
   struct Piece {
     HeapMessage message;
-    MPI_Request asked = MPI_REQUEST_NULL, sent = MPI_REQUEST_NULL;
+    MPI_Request asked = MPI_REQUEST_NULL;
+    BulkTransfer sent;
   };
   std::vector<Piece> pieces(ceil_div(bytes, kPieceBytes));
   for (std::size_t begun = 0; begun < bytes; begun += kPieceBytes) {
@@ -65,12 +65,10 @@ void MpiWorld::put(int peer, std::size_t offset, const void* source, std::size_t
     Piece& piece = pieces[begun / kPieceBytes];
     piece.message = message_of(request);
     const std::unique_lock lock = lock_mpi();
-    ask(peer, request, piece.message, piece.asked);
+    ask(peer, request, piece.message.data(), piece.asked);
     const RankWatch::Call call(watch_, "MPI_Isend", peer);
-    check("MPI_Isend",
-          MPI_Isend(static_cast<const std::byte*>(source) + begun, static_cast<int>(size), MPI_BYTE, peer,
-                    HeapServer::kPayloadTag, memory_, &piece.sent),
-          peer);
+    piece.sent.send(memory_, peer, HeapServer::kPayloadTag, static_cast<const std::byte*>(source) + begun, size,
+                    check_);
   }
   for (Piece& piece : pieces) {
     await(piece.asked, peer, "put");
@@ -78,38 +76,11 @@ void MpiWorld::put(int peer, std::size_t offset, const void* source, std::size_t
   }
 }
 
-void MpiWorld::get(int peer, void* destination, std::size_t offset, std::size_t bytes) {
-  throw_if_in_trouble();
-  if (const std::byte* const there = mapped_heap(peer)) return copy_mapped(destination, there + offset, bytes);
-  struct Piece {
-    HeapMessage message;
-    MPI_Request asked = MPI_REQUEST_NULL, received = MPI_REQUEST_NULL;
-  };
-  std::vector<Piece> pieces(ceil_div(bytes, kPieceBytes));
-  for (std::size_t begun = 0; begun < bytes; begun += kPieceBytes) {
-    const std::size_t size = std::min(kPieceBytes, bytes - begun);
-    const std::unique_lock lock = lock_mpi();
-    const HeapRequest request{
-        .kind = HeapRequest::get, .reply_tag = next_reply_tag(), .offset = offset + begun, .bytes = size};
-    Piece& piece = pieces[begun / kPieceBytes];
-    piece.message = message_of(request);
-    check("MPI_Irecv",
-          MPI_Irecv(static_cast<std::byte*>(destination) + begun, static_cast<int>(size), MPI_BYTE, peer,
-                    request.reply_tag, memory_, &piece.received),
-          peer);
-    ask(peer, request, piece.message, piece.asked);
-  }
-  for (Piece& piece : pieces) {
-    await(piece.asked, peer, "get");
-    await(piece.received, peer, "get");
-  }
-}
-
 void MpiWorld::send(int peer, const HeapRequest& request, const HeapMessage& message, Tag tag) {
   MPI_Request sent = MPI_REQUEST_NULL;
   {
     const std::unique_lock lock = lock_mpi();
-    ask(peer, request, message, sent);
+    ask(peer, request, message.data(), sent);
   }
   await(sent, peer, tag);
 }
@@ -127,7 +98,7 @@ void MpiWorld::confirm(std::span<const int> peers, Tag tag) {
     Question& question = questions[i];
     question.message = message_of(request);
     check("MPI_Irecv", MPI_Irecv(nullptr, 0, MPI_BYTE, peer, request.reply_tag, memory_, &question.answered), peer);
-    ask(peer, request, question.message, question.asked);
+    ask(peer, request, question.message.data(), question.asked);
   }
   for (std::size_t i = 0; i < peers.size(); ++i) {
     await(questions[i].asked, peers[i], tag);

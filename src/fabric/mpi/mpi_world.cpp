@@ -11,6 +11,7 @@
 #include <limits>
 #include <numeric>
 #include <system_error>
+#include <utility>
 
 #include "base/checked.h"
 #include "base/error.h"
@@ -217,9 +218,7 @@ void MpiWorld::open_own_heap() {
     watch_.declare(Beat::failure, fmt::format("rank {} rejects what rank {} has sent: {}", rank(), from, fault));
     watch_.throw_trouble();
   };
-  server_ = std::make_unique<HeapServer>(
-      memory_, std::span(heap_, heap_bytes_), [this](const char* call, int code, int peer) { check(call, code, peer); },
-      reject);
+  server_ = std::make_unique<HeapServer>(memory_, std::span(heap_, heap_bytes_), check_, reject);
 }
 
 void MpiWorld::clear(std::size_t offset, std::size_t bytes) {
@@ -247,7 +246,9 @@ MpiWorld::~MpiWorld() {
 }
 
 // What is MPI's: its calls might wait for a rank that is gone. With it the heap and the server's buffers, on purpose:
-// receives into them are still posted, and a network may write to them though nobody here calls MPI.
+// receives into them are still posted, and a network may write to them though nobody here calls MPI. Into a caller's
+// memory, the destination of a get, nothing is written without such a call: a BulkTransfer's messages are copied there
+// when they are received.
 void MpiWorld::leave_behind() {
   abandon_mpi();
   static_cast<void>(server_.release());
@@ -333,15 +334,16 @@ std::unique_lock<std::mutex> MpiWorld::lock_mpi() {
   return lock;
 }
 
-void MpiWorld::await(int from, Tag tag, std::uint64_t target, FunctionRef<std::uint64_t()> look) try {
-  await_or_throw(from, tag, target, look);
+void MpiWorld::await(int from, Tag tag, std::uint64_t target, FunctionRef<std::uint64_t()> look, DeadlineOf of) try {
+  await_or_throw(from, tag, target, look, of);
 } catch (const std::exception& error) {
   if (!watch_.in_trouble()) watch_.declare(Beat::failure, fmt::format("rank {}: {}", rank(), error.what()));
   const std::lock_guard lock(mutex_);  // a thread that is in MPI has seen no trouble: until it comes out
   throw;
 }
 
-void MpiWorld::await_or_throw(int from, Tag tag, std::uint64_t target, FunctionRef<std::uint64_t()> look) {
+void MpiWorld::await_or_throw(int from, Tag tag, std::uint64_t target, FunctionRef<std::uint64_t()> look,
+                              DeadlineOf of) {
   struct Waiting {
     explicit Waiting(MpiWorld& of) : world(of) { ++world.num_waiting_; }
     Waiting(const Waiting&) = delete;
@@ -355,7 +357,7 @@ void MpiWorld::await_or_throw(int from, Tag tag, std::uint64_t target, FunctionR
   } waiting(*this);
   const std::uint64_t limit =
       closing_ ? std::numeric_limits<std::uint64_t>::max() : static_cast<std::uint64_t>(watch_.limit().count());
-  std::uint64_t start = 0;
+  std::uint64_t start = 0, observed_before = 0;
   std::chrono::steady_clock::time_point awake_until;
   for (std::uint64_t looks = 1;; ++looks) {
     throw_if_in_trouble();
@@ -366,6 +368,8 @@ void MpiWorld::await_or_throw(int from, Tag tag, std::uint64_t target, FunctionR
       if (observed < target && server_) server_->serve();
     }
     if (observed >= target) return;
+    const bool moved = std::exchange(observed_before, observed) != observed;
+    if (moved && of == DeadlineOf::step) start = watch_.now();
     if (looks == kLooksBeforeClock) {
       start = watch_.now();
       awake_until = std::chrono::steady_clock::now() + kAwakeFor;
@@ -397,6 +401,15 @@ void MpiWorld::await(MPI_Request& request, int from, Tag tag) {
     check("MPI_Test", MPI_Test(&request, &done, MPI_STATUS_IGNORE), from);
     return static_cast<std::uint64_t>(done != 0);
   });
+}
+
+void MpiWorld::await(BulkTransfer& transfer, int from, Tag tag) {
+  const std::size_t left = transfer.bytes_left();
+  const auto look = [&] {
+    transfer.test(check_);
+    return std::uint64_t{left - transfer.bytes_left()};
+  };
+  await(from, tag, left, look, DeadlineOf::step);
 }
 
 // Teams that meet at once had best not share tags; where two do, their messages still say whose they are.

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -19,6 +20,7 @@
 #include "fabric/fabric.h"
 #include "fabric/launch.h"
 #include "fabric/message_exchange.h"
+#include "fabric/mpi/bulk_transfer.h"
 #include "fabric/mpi/heap_server.h"
 #include "fabric/mpi/rank_watch.h"
 #include "fabric/mpi/shared_heaps.h"
@@ -47,7 +49,10 @@ class MpiWorld {
   WaitLimit wait_limit() const;
 
   void put(int peer, std::size_t offset, const void* source, std::size_t bytes);
+  // As Fabric's, of the calling thread, which is a stream's (mpi_gets.cpp).
+  void begin_get(int peer, void* destination, std::size_t offset, std::size_t bytes);
   void get(int peer, void* destination, std::size_t offset, std::size_t bytes);
+  void end_begun_gets();  // waits for those that nobody has got
   void signal(int peer, std::size_t offset, std::uint64_t value, SignalKind kind);
   void wait(int from, std::size_t offset, std::uint64_t target, Tag tag);
   void fence();
@@ -66,6 +71,9 @@ class MpiWorld {
   void abandon(std::string_view cause);
 
  private:
+  // What the deadline limits: a wait, or the time between two increases of what it looks at.
+  enum class DeadlineOf : std::uint8_t { wait, step };
+
   void open();
   void start_progress();
   bool share_heaps();             // collective; false on every rank if it cannot be, or is not to be, on one
@@ -76,8 +84,33 @@ class MpiWorld {
   void serve_others(const std::stop_token& stop);
   void pass_on_trouble(const std::stop_token& stop);
   void put_record_into_words();
-  // mpi_memory.cpp; the first two need mutex_. `sent` completes when `message` and what it names may be overwritten.
-  void ask(int peer, const HeapRequest& request, const HeapMessage& message, MPI_Request& sent);
+  // A get by messages. Its requests are of kPieceBytes each but the last.
+  struct Get {
+    // Of those that a test has found come.
+    std::size_t bytes_come() const;
+    bool done() const { return bytes_asked == bytes && pieces.empty(); }
+
+    struct Piece {
+      HeapRequest request;
+      MPI_Request asked = MPI_REQUEST_NULL;
+      BulkTransfer received;
+    };
+    int peer;
+    std::byte* destination;
+    std::size_t offset, bytes;
+    std::uint64_t turn = 0;  // gets that it comes behind
+    std::size_t bytes_asked = 0;
+    std::deque<Piece> pieces;
+
+    bool operator==(const Get& other) const;  // as calls
+  };
+  void ask_for(std::deque<Get>& gets);  // needs mutex_
+  void ask_for_piece(Get& get);         // needs mutex_
+  void end_oldest_get();                // of the calling thread, which has one
+
+  // mpi_memory.cpp; the first two need mutex_. `sent` completes when the message, a request and perhaps bytes behind it,
+  // may be overwritten.
+  void ask(int peer, const HeapRequest& request, const void* message, MPI_Request& sent);
   int next_reply_tag();
   void send(int peer, const HeapRequest& request, const HeapMessage& message, Tag tag);
   // Returns when each of the peers has carried out all earlier requests of this rank.
@@ -101,9 +134,11 @@ class MpiWorld {
   int barrier_tag(std::uint64_t team, int round) const;
   // Waits until look(), called with mutex_ held, is >= target. Serves the other ranks meanwhile. If it throws, the
   // world is in trouble and nobody calls MPI any more (lock_mpi).
-  void await(int from, Tag tag, std::uint64_t target, FunctionRef<std::uint64_t()> look);
-  void await_or_throw(int from, Tag tag, std::uint64_t target, FunctionRef<std::uint64_t()> look);
+  void await(int from, Tag tag, std::uint64_t target, FunctionRef<std::uint64_t()> look,
+             DeadlineOf of = DeadlineOf::wait);
+  void await_or_throw(int from, Tag tag, std::uint64_t target, FunctionRef<std::uint64_t()> look, DeadlineOf of);
   void await(MPI_Request& request, int from, Tag tag);
+  void await(BulkTransfer& transfer, int from, Tag tag);  // with a deadline for each of its messages
   void await_message(MPI_Request& request, const IncomingMessage& message, Tag tag);
 
   Launch launch_;
@@ -123,9 +158,12 @@ class MpiWorld {
   std::unique_ptr<Mapping> own_heap_;
   MPI_Comm memory_ = MPI_COMM_NULL;
   std::unique_ptr<HeapServer> server_;  // of heap_
-  std::uint64_t num_replies_ = 0;       // asked for so far
+  MpiCheck check_ = [this](const char* call, int code, int peer) { check(call, code, peer); };
+  std::uint64_t num_replies_ = 0;  // asked for so far
   // By thread, and so by stream: ranks with puts or signals that may not have arrived, no rank twice.
   std::unordered_map<std::thread::id, std::vector<int>> unconfirmed_;
+  // By thread: its gets, oldest first; no thread without any.
+  std::unordered_map<std::thread::id, std::deque<Get>> gets_;
   std::unordered_map<std::uint64_t, std::uint64_t> barriers_entered_;  // by the team's hash
 
   bool closing_ = false;

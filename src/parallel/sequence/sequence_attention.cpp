@@ -1,6 +1,7 @@
 #include "parallel/sequence/sequence_attention.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <exception>
 #include <thread>
@@ -70,10 +71,26 @@ SequenceAttention::SequenceAttention(Fabric& fabric, std::span<const int> team, 
   if (fabric.device().kind == DeviceKind::cuda) fabric.meet();
 }
 
-SequenceAttention::~SequenceAttention() = default;
+// Pulls that have begun before an error may still write to this object's memory. (On a GPU, freeing it waits for them.)
+SequenceAttention::~SequenceAttention() {
+  if (fabric_.device().kind == DeviceKind::cuda) return;
+  for (Stream* const each : {&other_, &ring_}) {
+    try {
+      fabric_.synchronize(*each);
+    } catch (const std::exception&) {  // nothing is under way, and whoever has called synchronize() knows why
+    }
+  }
+}
 
 std::byte* SequenceAttention::address(const SequencePlace& place) {
   return (place.area == SequencePlace::Area::symmetric ? symmetric_.data() : private_.data()) + place.offset;
+}
+
+SequenceAttention::Transfer SequenceAttention::transfer_of(const SequenceMove& move) {
+  return {.peer = team_[static_cast<std::size_t>(move.peer)],
+          .here = address(move.here),
+          .there = address({SequencePlace::Area::symmetric, move.there}),
+          .bytes = static_cast<std::size_t>(move.bytes)};
 }
 
 // Everything lies at the same addresses in every layer.
@@ -148,7 +165,8 @@ struct SequenceAttention::Call {
   void* y;
   float scale;
   const Lane& lane;
-  std::size_t num_attends = 0;  // so far
+  std::size_t num_attends = 0;                      // so far
+  std::array<std::size_t, kSequenceLanes> begun{};  // by lane: the program's pulls before this place have begun
 
   Stream& stream(SequenceAttention& of, SequenceLane which) const {
     return which == SequenceLane::compute ? lane.stream : which == SequenceLane::ring ? of.ring_ : of.other_;
@@ -158,9 +176,29 @@ struct SequenceAttention::Call {
 void SequenceAttention::attend(const void* q, const void* k, const void* v, void* y, float scale, const Lane& lane) {
   Call call{q, k, v, y, scale, lane};
   const Span layer(lane.stream, name_of(strategy_));
-  for (const SequenceOp& op : program_.ops) {
+  for (std::size_t i = 0; i < program_.ops.size(); ++i) {
+    const SequenceOp& op = program_.ops[i];
+    const auto* const move = std::get_if<SequenceMove>(&op);
+    if (move != nullptr && move->direction == SequenceMove::Direction::pull) begin_pulls(i, call);
     run(op, call);
     call.num_attends += std::holds_alternative<SequenceAttend>(op);
+  }
+}
+
+// Begins the pulls from operation `first` to where its lane must wait or writes to a peer. Each is still got in its turn,
+// so what is recorded behind a pull means that it has come.
+void SequenceAttention::begin_pulls(std::size_t first, Call& call) {
+  const SequenceLane lane = lane_of(program_.ops[first]);
+  std::size_t& begun = call.begun[static_cast<std::size_t>(lane)];
+  if (first < begun) return;
+  for (begun = first; begun < program_.ops.size(); ++begun) {
+    const SequenceOp& op = program_.ops[begun];
+    if (lane_of(op) != lane || std::holds_alternative<SequenceRecord>(op) || std::holds_alternative<SequenceSignal>(op))
+      continue;
+    const auto* const move = std::get_if<SequenceMove>(&op);
+    if (move == nullptr || move->direction != SequenceMove::Direction::pull) return;
+    const auto [peer, here, there, bytes] = transfer_of(*move);
+    fabric_.begin_get(call.stream(*this, lane), peer, here, there, bytes);
   }
 }
 
@@ -192,13 +230,11 @@ void SequenceAttention::run(const SequenceOp& op, const Call& call) {
                      .mask = memory_.shape().mask},
                     call.lane);
   } else if (const auto* move = std::get_if<SequenceMove>(&op)) {
-    std::byte* const here = address(move->here);
-    std::byte* const there = address({SequencePlace::Area::symmetric, move->there});
-    const auto bytes = static_cast<std::size_t>(move->bytes);
+    const auto [peer, here, there, bytes] = transfer_of(*move);
     if (move->direction == SequenceMove::Direction::push)
-      fabric_.put(stream, world_rank(move->peer), there, here, bytes);
+      fabric_.put(stream, peer, there, here, bytes);
     else
-      fabric_.get(stream, world_rank(move->peer), here, there, bytes);
+      fabric_.get(stream, peer, here, there, bytes);
   } else if (const auto* record = std::get_if<SequenceRecord>(&op)) {
     event(record->event).record(stream);
   } else if (const auto* await = std::get_if<SequenceAwait>(&op)) {

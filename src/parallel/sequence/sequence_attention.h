@@ -59,9 +59,17 @@ class SequenceAttention {
 
  private:
   struct Call;
+  // A move as the fabric takes it.
+  struct Transfer {
+    int peer;  // of the world
+    std::byte *here, *there;
+    std::size_t bytes;
+  };
 
   std::byte* address(const SequencePlace& place);
+  Transfer transfer_of(const SequenceMove& move);
   void make_layouts();
+  void begin_pulls(std::size_t first, Call& call);
   void run(const SequenceOp& op, const Call& call);
 
   Fabric& fabric_;
