@@ -165,7 +165,7 @@ void FigureTable::measure(const Placement& placement) {
   is_first_rank_ = false;
   run_ranks(options_.fabric, placement.size(), fabric_options, [&](Fabric& fabric, Stream& stream) {
     if (started_by_mpirun()) {
-      const Placement found = discover_placement(fabric, stream, read_launch().num_local_ranks);
+      const Placement found = discover_placement(fabric, stream, read_launch());
       if (found.machines > 1 && found != placement)
         throw_error<InputError>(
             "bench sequence-attention: --machines {} --gpus {}, and the run is {} machines of {} ranks",
