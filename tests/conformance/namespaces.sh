@@ -22,8 +22,8 @@ remove_machines() {
 trap remove_machines EXIT
 
 make_machines() {
-  local i machine link switch=heddle-switch-$$
-  prefix=$2 machines=$1
+  local i machine link
+  switch=heddle-switch-$$ prefix=$2 machines=$1
   command -v ip >/dev/null || skip "there is no ip (package iproute2)"
   [ "$(id -u)" = 0 ] || skip "namespaces need root"
   namespaces=("$switch")
