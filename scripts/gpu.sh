@@ -695,7 +695,7 @@ sequence_layer() {
 sequence_ranks_memcheck() {
   local limit start=$SECONDS
   limit=$(seconds_for 90) || { skip sequence-memcheck-ranks; return; }
-  processes 2 timeout -k 5 "$limit" compute-sanitizer --tool memcheck --error-exitcode 9 "$bin/heddle_sequence_cases" nvlink-ipc 2 1 \
+  processes 2 timeout -k 5 "$limit" compute-sanitizer --tool memcheck --error-exitcode 9 "$bin/heddle_sequence_cases" nvlink-ipc 2x1 \
     >"$logs/sequence-memcheck-ranks.log" 2>&1
   record sequence-memcheck-ranks $? $((SECONDS - start))
 }
