@@ -16,6 +16,8 @@ namespaces=()
 folder=$(mktemp -d)
 remove_machines() {
   local each
+  # Also what a launcher could not end there, because a link is down.
+  for each in "${namespaces[@]}"; do ip netns pids "$each" 2>/dev/null | xargs -r kill 2>/dev/null || true; done
   for each in "${namespaces[@]}"; do ip netns del "$each" 2>/dev/null || true; done
   rm -rf "$folder"
 }

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# sequence_machines.sh HEDDLE CASES [timed MACHINES RANKS MBIT BENCH_ARGS...]: the strategies of sequence parallelism on `mpi`
-# over TCP between two "machines" of two ranks. With `timed`, layers are timed instead, on MACHINES of RANKS ranks whose
+# sequence_machines.sh HEDDLE CASES [cut | timed MACHINES RANKS MBIT BENCH_ARGS...]: the strategies of sequence parallelism on
+# `mpi` over TCP between two "machines" of two ranks. With `cut`, the second machine's link goes down in the middle of layers:
+# the run must end and name machine and rank. With `timed`, layers are timed instead, on MACHINES of RANKS ranks whose
 # links carry MBIT Mbit/s each way, of which 0.95 are payload, while computation is replaced by timed waits. Exit status 77,
 # with the reason, where namespaces may not be made.
 set -euo pipefail
