@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """report_sequence.py RECORD.json PICTURE.svg: draws a record of `heddle bench sequence-attention --json`.
 
-The rows that the record predicts, if it has any; otherwise those that it measured.
+Of figures 7 to 10 the rows that the record predicts, if it has any; with --measured those that it measured. The title names
+the record's commit.
 """
 import json
 import sys
@@ -9,18 +10,30 @@ import sys
 import plots
 
 
+def whereabouts(rows):
+    """Where the ranks of measured rows were: machines that one host emulates are called so."""
+    places = {row["ranks_on"] + (", emulated machines" if row["emulated_machines"] else "") for row in rows}
+    return "; ".join(sorted(places))
+
+
 def main():
-    if len(sys.argv) != 3:
+    arguments = [word for word in sys.argv[1:] if word != "--measured"]
+    if len(arguments) != 2:
         sys.exit(__doc__)
-    with open(sys.argv[1], encoding="utf-8") as file:
+    with open(arguments[0], encoding="utf-8") as file:
         record = json.load(file)
-    if record["figure"] == 12:
-        sys.exit("figure 12 is a table; there is nothing to draw")
-    for source in ("predicted", "measured"):
-        rows = [row for row in record["rows"] if row["source"] == source]
-        if rows:
-            plots.sequence_layers(rows, f"attention layers, {source} (figure {record['figure']})", sys.argv[2])
-            return
+    number, commit, rows = record["figure"], record["commit"], record["rows"]
+    if number == 12:
+        of = record["gpu"]["name"] if record.get("gpu") else record["machine"]["cpu"]
+        plots.sequence_pieces(rows, f"attention over pieces, {of} (figure 12; {commit})", arguments[1])
+        return
+    found = {source: [row for row in rows if row["source"] == source] for source in ("predicted", "measured")}
+    source = "predicted" if found["predicted"] and "--measured" not in sys.argv else "measured"
+    if not found[source]:
+        sys.exit(f"{arguments[0]}: no {source} rows")
+    of = f"rates: {record['rates']['source']}" if source == "predicted" else whereabouts(found[source])
+    draw = plots.sequence_degrees if number == 8 else plots.sequence_layers
+    draw(found[source], f"attention layers, {source} (figure {number}; {of}; {commit})", arguments[1])
 
 
 main()

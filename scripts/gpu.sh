@@ -38,6 +38,9 @@
 #                  that share the GPU, `heddle tune decode` of each MODEL (3 minutes)
 #     token-weave  issue 28, on every GPU, or on 2 ranks that share one: the norm's course, the 1000 sums in every mode, figures 4,
 #                  10, 14 and 12, decode and prefill of llama-3-8b in every mode (9 minutes)
+#     sequence-attention  issue 29: pieces and strategies against float64, figure 12 beside cuDNN at 9 216, 37 376 and 167 504 tokens
+#                  with heads of 64 and 128, figure 10 on 2 and 4 ranks that share the GPU, memcheck and racecheck; on several
+#                  GPUs also figure 10 with a GPU a rank (9 minutes)
 #     fused        fused operators on 2 and 4 ranks that share the GPU: course, tests, a soak with late ranks, benchmarks (5 minutes)
 #     load         `heddle bench load` of each MODEL: time of loading weights against what disk and bus allow (30 s; 25 s; 10 s)
 #     generate     tokens per second of `heddle generate` against steps of `heddle bench decode` (10 s per MODEL)
@@ -85,7 +88,7 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
     --seconds) seconds=$(number_of "$@") || exit; shift 2 ;;
     --help | -h) usage 0 ;;
     smoke | cases | bench | conformance | soak | failure | threads | sanitize | replays) steps+=("$1"); shift ;;
-    gpu-tests | decode | plain | prefill | startup | operators | compared | memcheck | short | broken | accuracy | tp | every-gpu | decode-choice | token-weave | fused | load | generate | batches | pages | vllm | flashinfer)
+    gpu-tests | decode | plain | prefill | startup | operators | compared | memcheck | short | broken | accuracy | tp | every-gpu | decode-choice | token-weave | sequence-attention | fused | load | generate | batches | pages | vllm | flashinfer)
       one_gpu_steps+=("$1"); shift ;;
     mutations) one_gpu_steps+=("$1"); shift ;;
     one-gpu) one_gpu_steps+=(gpu-tests decode prefill startup operators accuracy memcheck); shift ;;
@@ -399,14 +402,19 @@ gpu_tests() {
   done
 }
 
-# bench_with_baselines NAME SECONDS ARGUMENTS...: leaves JSON under the name. Python gets the library path of before.
-bench_with_baselines() {
+# run_with_baselines NAME SECONDS ARGUMENTS...: of `heddle bench`. Python gets the library path of before.
+run_with_baselines() {
   local name=$1 limit=$2
   shift 2
   printf '#!/bin/sh\nexport LD_LIBRARY_PATH="%s"\nunset CUDA_MODULE_LOADING\nexec python3 "$@"\n' "$plain_library_path" >"$home/peer_python"
   chmod +x "$home/peer_python"
   run "$name" "$limit" env HEDDLE_PEERS="$root/bench/peers" HEDDLE_PEER_PYTHON="$home/peer_python" OMP_NUM_THREADS=8 \
-    CUDA_MODULE_LOADING=LAZY "$bin/heddle" bench "$@" --device cuda --json "$logs/gpu-h200-$name.json"
+    CUDA_MODULE_LOADING=LAZY "$bin/heddle" bench "$@"
+}
+
+bench_with_baselines() {  # NAME SECONDS ARGUMENTS...: on the GPU; leaves JSON under the name
+  local name=$1
+  run_with_baselines "$@" --device cuda --json "$logs/gpu-h200-$name.json"
 }
 
 model_bench() {  # NAME SECONDS MODE MODEL ARGUMENTS...
@@ -611,10 +619,14 @@ decode_choice() {
   for model in "${models[@]}"; do run "decode-choice-tune-$model" 100 "$bin/heddle" tune decode --model "synth:$model" --device cuda; done
 }
 
+name_of_card() {  # h200
+  nvidia-smi --query-gpu=name --format=csv,noheader | grep -oE '[A-Z][0-9]+' | head -n 1 | tr '[:upper:]' '[:lower:]'
+}
+
 # In the order of what is wanted most. A layer of llama-3.3-70b, since the whole does not fit two GPUs.
 token_weave() {
   local ranks devices mode card figure parts
-  card=$(nvidia-smi --query-gpu=name --format=csv,noheader | grep -oE '[A-Z][0-9]+' | head -n 1 | tr '[:upper:]' '[:lower:]')
+  card=$(name_of_card)
   ranks=$(nvidia-smi --list-gpus | grep -c '^GPU')
   devices=$(seq -s, -f 'cuda:%g' 0 $((ranks - 1)))
   [ "$ranks" -gt 1 ] || { ranks=2; devices=$(shared_gpu 2); }
@@ -639,6 +651,53 @@ token_weave() {
     --device "$devices" --tokens 1024,4096,8192 --json "$logs/modes-$card-$ranks-ranks-figure-14.json"
   run token-weave-figure-12 90 "$bin/heddle" bench token-weave --figure 12 --model synth:llama-3-8b --tp "$ranks" --device "$devices" \
     --json "$logs/modes-$card-$ranks-ranks-figure-12.json"
+}
+
+# In the order of what is wanted most. 37 376 tokens are Flux 3072's, 4 608 Flux 1024's, 167 504 those of 20 s of CogVideoX.
+# Figure 12 cuts keys and values into 4 and 8 pieces, in one call and in a call for each, which carries the sums.
+sequence_attention() {
+  local card all tokens head_dim machines layer tool
+  card=$(name_of_card)
+  all=$(nvidia-smi --list-gpus | grep -c '^GPU')
+  source_folder || return
+  run sequence-pieces 90 "$bin/test_fused" '--gtest_filter=*PieceAttention*Gpu*' "--gtest_output=json:$logs/sequence-test_fused.json"
+  run sequence-strategies 90 "$bin/test_parallel" '--gtest_filter=*SequenceAttentionGpu*' \
+    "--gtest_output=json:$logs/sequence-test_parallel.json"
+  for tokens in 9216 37376 167504; do
+    for head_dim in 128 64; do
+      run_with_baselines "sequence-figure-12-$tokens-x-$head_dim" 60 sequence-attention --figure 12 --tokens $tokens \
+        --head-dim $head_dim --heads 24 --compare torch --device cuda:0 \
+        --json "$logs/sequence-figure-12-$tokens-x-$head_dim-$card.json"
+    done
+  done
+  for machines in 4x1 2x2 2x1; do sequence_layer shared nvlink-ipc $machines 4608 128; done
+  for machines in 4x1 2x2 2x1; do
+    if [ "$all" = 1 ] || [ "$all" -lt $((${machines/x/*})) ]; then continue; fi
+    for layer in 37376x128 167504x64 4608x128; do sequence_layer gpus nvlink $machines ${layer/x/ }; done
+  done
+  for tool in memcheck racecheck; do
+    run "sequence-$tool-pieces" 100 compute-sanitizer --tool $tool --error-exitcode 9 "$bin/test_fused" \
+      '--gtest_filter=*PieceAttentionOnGpu.Carried*/?:*PieceAttentionOnGpu.AGraph*/1?:PieceAttentionGpu.*' \
+      "--gtest_output=json:$logs/sequence-$tool.json"
+  done
+  sequence_ranks_memcheck
+}
+
+# sequence_layer NAME FABRIC MACHINESxRANKS TOKENS HEAD_DIM: a layer of each strategy. "Machines" are names here: no link
+# between them is slower than inside.
+sequence_layer() {
+  local name=sequence-$1-$3-$4-x-$5
+  run "$name" 60 "$bin/heddle" bench sequence-attention --figure 10 --fabric "$2" --machines "${3%x*}" --gpus "${3#*x}" --tokens "$4" \
+    --heads 24 --head-dim "$5" --json "$logs/$name-$card.json"
+}
+
+# A process a rank, as in `sanitize`; they take turns on the GPU.
+sequence_ranks_memcheck() {
+  local limit start=$SECONDS
+  limit=$(seconds_for 90) || { skip sequence-memcheck-ranks; return; }
+  processes 2 timeout -k 5 "$limit" compute-sanitizer --tool memcheck --error-exitcode 9 "$bin/heddle_sequence_cases" nvlink-ipc 2x1 \
+    >"$logs/sequence-memcheck-ranks.log" 2>&1
+  record sequence-memcheck-ranks $? $((SECONDS - start))
 }
 
 # The shapes of figure 9 of "Eliminating Multi-GPU Performance Taxes", a rank's part of 4 divided once more, and figure 10's.
@@ -769,6 +828,7 @@ for step in "${steps[@]}"; do
     every-gpu) every_gpu ;;
     decode-choice) decode_choice ;;
     token-weave) token_weave ;;
+    sequence-attention) sequence_attention ;;
     fused) fused ;;
     load) load ;;
     generate) generate ;;

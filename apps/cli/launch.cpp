@@ -21,6 +21,7 @@
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/mpirun_command.h"
+#include "cli/mpirun_words.h"
 #include "cli/number_option.h"
 #include "cli/output.h"
 #include "cli/supervise.h"
@@ -137,7 +138,10 @@ int run_as_rank(std::vector<std::string> words) {
     std::this_thread::sleep_for(has_met_others ? kAfterSignal : kAfterFailure);
     return 128 + WTERMSIG(status);
   }
-  if (WEXITSTATUS(status) != 0) std::this_thread::sleep_for(kAfterFailure);
+  if (WEXITSTATUS(status) != 0) {
+    write_stderr(kRankFailed);
+    std::this_thread::sleep_for(kAfterFailure);
+  }
   return WEXITSTATUS(status);
 }
 

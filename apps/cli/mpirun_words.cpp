@@ -51,6 +51,10 @@ std::string MpirunWords::add(std::string_view bytes) {
 }
 
 std::string MpirunWords::take_line(std::string line) {
+  if (line == kRankFailed) {
+    rank_failed_ = true;
+    return {};
+  }
   if (block_.empty()) {
     if (!is_rule(line)) return pass(std::move(line));
     block_ = std::move(line);

@@ -7,6 +7,10 @@
 
 namespace heddle {
 
+// The line by which `heddle launch --as-rank` tells `heddle launch` so, on whatever machine it runs. mpirun says nothing
+// before all processes have ended.
+inline constexpr std::string_view kRankFailed = "heddle launch: a rank has failed\n";
+
 // Reads standard error of mpirun, which has the ranks' lines and its own, as it comes.
 class MpirunWords {
  public:
@@ -22,6 +26,9 @@ class MpirunWords {
 
   // mpirun is told to kill them, of which it says much: from now on lines of ranks of Heddle alone are shown.
   void expect_kills() { kills_expected_ = true; }
+
+  // Whether a rank's process has said that its command has failed (kRankFailed). Such lines are not shown.
+  bool rank_failed() const { return rank_failed_; }
 
   // Whether a rank has said that it was interrupted.
   bool said_interrupted() const { return said_interrupted_; }
@@ -40,6 +47,7 @@ class MpirunWords {
   bool ends_expected_ = false;
   bool kills_expected_ = false;
   bool said_interrupted_ = false;
+  bool rank_failed_ = false;
   std::set<std::string> errors_;  // that were shown, without their ranks
 };
 

@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
+#include <vector>
 
 #include "base/error.h"
 
@@ -46,6 +48,32 @@ CLI::Option* add_number_option(CLI::App& command, const std::string& name, Targe
           },
           description)
       ->type_name("NUMBER");
+}
+
+// "1,8": integers in the range, parsed as strictly as above. `target` is unchanged if the option is not given.
+inline CLI::Option* add_numbers_option(CLI::App& command, const std::string& name, std::vector<int>& target,
+                                       const std::string& description, NumberRange<int> range) {
+  return command
+      .add_option_function<std::string>(
+          name,
+          [&target, name, range](const std::string& text) {
+            std::vector<int> values;
+            const char* next = text.data();
+            const char* const last = text.data() + text.size();
+            for (bool more = true; more;) {
+              int value = 0;
+              const auto [end, error] = std::from_chars(next, last, value);
+              if (error != std::errc() || value < range.min || value > range.max || (end != last && *end != ','))
+                throw CLI::ValidationError(name, fmt::format("is \"{}\", expected numbers separated by commas, each {}",
+                                                             text, describe(range)));
+              values.push_back(value);
+              more = end != last;
+              next = more ? end + 1 : end;
+            }
+            target = std::move(values);
+          },
+          description)
+      ->type_name("NUMBERS");
 }
 
 }  // namespace heddle

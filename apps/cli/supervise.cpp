@@ -26,9 +26,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kTwice{2};               // SIGINT again within: at once
-constexpr std::chrono::seconds kToEndByThemselves{5};   // after SIGTERM
-constexpr std::chrono::seconds kToKill{10};             // that mpirun gets for it
+constexpr std::chrono::seconds kTwice{2};              // SIGINT again within: at once
+constexpr std::chrono::seconds kToEndByThemselves{5};  // after SIGTERM
+constexpr std::chrono::seconds kToKill{10};            // that mpirun gets for it
+constexpr std::chrono::seconds kAfterFailure{15};      // that mpirun gets to end the other ranks; it waits for machines
+                                                       // that are gone forever
+constexpr std::chrono::seconds kToKillAfterFailure{1};
 constexpr std::chrono::milliseconds kAfterTheEnd{300};  // for words that a rank's own child may still hold back
 constexpr int kNapMilliseconds = 100;
 
@@ -122,6 +125,7 @@ class Supervisor {
     if (::poll(sources.data(), sources.size(), kNapMilliseconds) == 0) write_stderr(words_seen_.flush());
     if (sources[0].revents != 0) read_errors();
     if (sources[1].revents != 0) take_signal();
+    watch_failure();
     if (kill_at_ && Clock::now() >= *kill_at_) kill_run();
     int status = 0;
     if (!status_ && ::waitpid(mpirun_, &status, WNOHANG) == mpirun_) {
@@ -154,6 +158,17 @@ class Supervisor {
     if (signal_ != SIGINT && !kill_at_) kill_at_ = now + kToEndByThemselves;
   }
 
+  // No rank is waited for that could still name a cause: mpirun kills all others as soon as it hears of a failure.
+  void watch_failure() {
+    if (!words_seen_.rank_failed() || status_ || kill_at_) return;
+    const auto now = Clock::now();
+    if (!failed_at_) failed_at_ = now;
+    if (now - *failed_at_ < kAfterFailure) return;
+    given_up_ = true;
+    kill_run();
+    kill_at_ = now + kToKillAfterFailure;
+  }
+
   void kill_run() {
     words_seen_.expect_kills();
     send(std::exchange(killed_, true) ? SIGKILL : SIGTERM);
@@ -172,6 +187,10 @@ class Supervisor {
       if (!words_seen_.said_interrupted()) write_stderr("heddle: interrupted: all ranks have ended\n");
       return 128 + signal_;
     }
+    if (given_up_) {
+      write_stderr("heddle: a rank has failed, and mpirun could not end the others: is a machine out of reach?\n");
+      return 1;
+    }
     const std::string rest = words_seen_.end();
     if (*status_ != 0) write_stderr(rest);
     return *status_;
@@ -189,6 +208,8 @@ class Supervisor {
   int signal_ = 0;  // the last
   Clock::time_point last_signal_;
   bool killed_ = false;
+  bool given_up_ = false;
+  std::optional<Clock::time_point> failed_at_;
   std::optional<Clock::time_point> kill_at_;
 };
 

@@ -89,7 +89,8 @@ struct TraceReport {
   std::string text;
 };
 
-TraceReport report_of(const std::vector<StepShares>& all) {
+// `entries`: in the trace.
+TraceReport report_of(const std::vector<StepShares>& all, std::size_t entries) {
   TraceReport report{.record = {{"steps", ordered_json::array()}}, .text = {}};
   std::vector<std::vector<std::string>> rows{{"rank", "variant", "steps", "us of a step", "compute %", "transfer %",
                                               "launch tax %", "bulk-synchronous tax %", "of which inter-kernel tax %",
@@ -112,7 +113,13 @@ TraceReport report_of(const std::vector<StepShares>& all) {
                     fmt::format("{:.1f}", one.step_seconds * 1e6 / one.steps), share(one.compute), share(one.transfer),
                     share(one.launch), share(one.synchronous), share(one.inter_kernel), share(one.hidden_transfer)});
   }
-  report.text = all.empty() ? "No step was recorded: the command ran none on streams of the CPU.\n" : table_text(rows);
+  if (!all.empty())
+    report.text = table_text(rows);
+  else if (entries > 0)
+    report.text =
+        fmt::format("{} entries are in the trace. This report is of a model's steps, and there were none.\n", entries);
+  else
+    report.text = "Nothing was recorded: the command ran nothing on streams of the CPU.\n";
   return report;
 }
 
@@ -133,13 +140,17 @@ void run_traced(const TraceOptions& options) {
     Tracer tracer;
     status = run_heddle_command(options.command);
     std::size_t dropped = 0;
-    for (const auto& track : tracer.tracks()) dropped += track->dropped();
+    std::size_t entries = 0;
+    for (const auto& track : tracer.tracks()) {
+      dropped += track->dropped();
+      entries += track->entries().size();
+    }
     if (dropped != 0) write_stderr(fmt::format("heddle: trace: {} entries beyond the limit were dropped\n", dropped));
     write_file(options.output,
                perfetto_json(tracer.tracks()).dump(-1, ' ', true, ordered_json::error_handler_t::replace) + "\n");
     const std::vector<StepShares> shares =
         step_shares(tracer.tracks(), has_handovers(tracer.tracks()) ? reading_rate() : 0);
-    report = report_of(shares);
+    report = report_of(shares, entries);
     if (options.bars_file) write_file(*options.bars_file, step_bars_svg(shares));
   }
   if (options.report_file) write_file(*options.report_file, report.record.dump(2) + "\n");

@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "base/error.h"
@@ -80,6 +81,22 @@ std::string who_is_late(int rank, int from, std::span<const RankStatus> ranks, c
     if (state == ProcessState::gone || status.silence > limits.deadline / 4) add(text, why_lost(peer, status, state));
   }
   return text.empty() ? chain_of_waits(rank, from, ranks) : text;
+}
+
+std::string silent_machines(int rank, std::span<const MachineRanks> machines, std::span<const RankStatus> ranks,
+                            const LivenessLimits& limits) {
+  const auto is_silent = [&](int peer) {
+    const RankStatus& status = ranks[static_cast<std::size_t>(peer)];
+    if (peer == rank || may_end(status) || status.silence <= limits.deadline / 4) return false;
+    const ProcessState state = state_of(status.process);
+    return state == ProcessState::running || state == ProcessState::unknown;
+  };
+  std::string text;
+  for (const MachineRanks& machine : machines)
+    if (std::ranges::all_of(machine.ranks, is_silent))
+      add(text,
+          fmt::format("machine {} is silent: {}", machine.name, ranks_that(machine.ranks, "is on it", "are on it")));
+  return text;
 }
 
 std::string name_of_rank(int rank, std::int32_t process) {

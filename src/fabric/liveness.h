@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "device/tag.h"
 #include "fabric/process_state.h"
@@ -54,6 +55,17 @@ Loss loss_of(int rank, const RankStatus& status, const LivenessLimits& limits);
 // rank: "rank 1 waits for rank 2 (barrier); rank 2 is late: it does not wait for anybody". At most a few hundred
 // characters; empty if nothing is known. `ranks` is by rank; the own entry is not looked at.
 std::string who_is_late(int rank, int from, std::span<const RankStatus> ranks, const LivenessLimits& limits);
+
+// A machine of which some ranks are, by its name.
+struct MachineRanks {
+  std::string name;
+  std::vector<int> ranks;
+};
+
+// Of the machines other than that of `rank`, those of which nothing has come for a quarter of the deadline, though no
+// process there has ended or is stopped: "machine 10.0.0.2 is silent: ranks 2, 3 are on it". Empty without such.
+std::string silent_machines(int rank, std::span<const MachineRanks> machines, std::span<const RankStatus> ranks,
+                            const LivenessLimits& limits);
 
 // "rank 2 (process 4711)"; "rank 2" where the process is 0.
 std::string name_of_rank(int rank, std::int32_t process);

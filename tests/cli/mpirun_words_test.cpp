@@ -31,6 +31,16 @@ TEST(MpirunWords, ShowThoseOfRanksWithoutTheBannersHoweverTheyAreCut) {
     EXPECT_EQ(seen_in(text, piece), "heddle: loading\nheddle: error: rank 1: no such folder\n");
 }
 
+TEST(MpirunWords, NoticeThatARankHasFailedAndDoNotShowIt) {
+  MpirunWords words;
+  EXPECT_EQ(words.add("heddle: error: rank 1: no such folder\nheddle launch: a rank"),
+            "heddle: error: rank 1: no such folder\n");
+  EXPECT_FALSE(words.rank_failed());
+  EXPECT_EQ(words.add(" has failed\nheddle: loading\n"), "heddle: loading\n");
+  EXPECT_TRUE(words.rank_failed());
+  EXPECT_EQ(words.end(), "");
+}
+
 TEST(MpirunWords, LeaveOutTheBannerOfOpenMpi5) {
   EXPECT_EQ(
       seen_in("heddle: error: rank 1: no such folder\n" + kRule +

@@ -16,14 +16,16 @@ namespaces=()
 folder=$(mktemp -d)
 remove_machines() {
   local each
+  # Also what a launcher could not end there, because a link is down.
+  for each in "${namespaces[@]}"; do ip netns pids "$each" 2>/dev/null | xargs -r kill 2>/dev/null || true; done
   for each in "${namespaces[@]}"; do ip netns del "$each" 2>/dev/null || true; done
   rm -rf "$folder"
 }
 trap remove_machines EXIT
 
 make_machines() {
-  local i machine link switch=heddle-switch-$$
-  prefix=$2 machines=$1
+  local i machine link
+  switch=heddle-switch-$$ prefix=$2 machines=$1
   command -v ip >/dev/null || skip "there is no ip (package iproute2)"
   [ "$(id -u)" = 0 ] || skip "namespaces need root"
   namespaces=("$switch")

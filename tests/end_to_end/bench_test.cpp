@@ -197,19 +197,6 @@ TEST(Bench, FlagTimesRankZeroWithEachOther) {
   EXPECT_EQ(record.at("pairs").at(1).at("ranks"), json({0, 2}));
 }
 
-TEST(Bench, SequenceAttentionPredictsTheAblationAndMeasuresRanks) {
-  const json record = run_json(
-      {"sequence-attention", "--figure", "10", "--machines", "2", "--gpus", "1", "--tokens", "64", "--repeats", "1"});
-  int predicted = 0, measured = 0;
-  for (const json& row : record.at("rows")) {
-    EXPECT_GT(row.at("seconds").get<double>(), 0);
-    predicted += row.at("source") == "predicted";
-    measured += row.at("source") == "measured";
-  }
-  EXPECT_EQ(predicted, 4 * 4);  // workloads by USP, TAS, Torus, one-sided
-  EXPECT_EQ(measured, 6);       // strategies
-}
-
 TEST(Bench, TokenWeaveTimesWorkloadsInEachMode) {
   const TemporaryFolder folder;
   const std::string trace = (folder.path() / "lengths.jsonl").string();
@@ -254,14 +241,6 @@ TEST(Bench, TokenWeaveSaysWhatAFigureOfAModelNeeds) {
     EXPECT_EQ(result.status, 2) << message;
     EXPECT_THAT(result.err, HasSubstr(message));
   }
-}
-
-TEST(Bench, SequenceAttentionMeasuresThePiecesOfItsKernel) {
-  const json record =
-      run_json({"sequence-attention", "--figure", "12", "--tokens", "64", "--heads", "2", "--repeats", "1"});
-  ASSERT_EQ(record.at("rows").size(), 5u);  // 1 piece; 4 and 8 in one call and in as many
-  EXPECT_EQ(record.at("rows").at(0).at("to_one_piece"), 1.0);
-  for (const json& row : record.at("rows")) expect_spread(row.at("seconds"), 1);
 }
 
 TEST(Bench, PrefillCountsArithmetic) {

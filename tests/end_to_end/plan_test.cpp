@@ -33,6 +33,37 @@ TEST(Plan, PrintsATableAndTakesADegree) {
   EXPECT_THAT(result.out, testing::AllOf(HasSubstr("torus"), HasSubstr("2 x 2"), HasSubstr("pick")));
 }
 
+TEST(Plan, SaysByWhatACountDiffersAndWhichDegreeIsFastest) {
+  const std::vector<std::string> flux{"plan",    "attention", "--machines", "2",   "--gpus",   "8",
+                                      "--heads", "24",        "--head-dim", "128", "--tokens", "37376"};
+  const ProgramResult table = run_heddle(flux);
+  EXPECT_EQ(table.status, 0) << table.err;
+  EXPECT_THAT(table.out, testing::AllOf(HasSubstr("by the gcd rule"), HasSubstr("fastest degree, pick"),
+                                        HasSubstr("rates: the paper's")));
+  std::vector<std::string> words = flux;
+  words.emplace_back("--json");
+  const auto plan = nlohmann::json::parse(run_heddle(words).out);
+  EXPECT_EQ(plan["strategies"]["one_sided"]["ulysses"], 8);
+  EXPECT_EQ(plan["strategies"]["one_sided"]["fastest_degree"]["ulysses"], 2);
+  EXPECT_EQ(plan["picked"]["ulysses"], 2);
+
+  words[3] = "3";
+  words.insert(words.end(), {"--ulysses", "4"});
+  const auto three = nlohmann::json::parse(run_heddle(words).out);
+  EXPECT_THAT(three["strategies"]["tas"]["counted_differs"], HasSubstr("rings of 6 ranks straddle machines of 8"));
+  EXPECT_EQ(three["strategies"]["torus"]["torus"], 4);
+}
+
+TEST(Plan, DividesABatchIntoHalves) {
+  const ProgramResult result = run_heddle({"plan", "attention", "--machines", "4", "--gpus", "8", "--heads", "24",
+                                           "--head-dim", "48", "--tokens", "37376", "--batch", "2", "--cfg", "--json"});
+  ASSERT_EQ(result.status, 0) << result.err;
+  const auto plan = nlohmann::json::parse(result.out);
+  EXPECT_EQ(plan["halves"], 2);
+  EXPECT_EQ(plan["strategies"]["ring"]["ring"], 16);  // of 32 ranks
+  EXPECT_THAT(plan["notes"].dump(), testing::AllOf(HasSubstr("half of the machines"), HasSubstr("heads of 48")));
+}
+
 TEST(Plan, RejectsWhatFitsNoStrategy) {
   const std::vector<std::string> flux{"plan",    "attention", "--machines", "4",   "--gpus",   "8",
                                       "--heads", "24",        "--head-dim", "128", "--tokens", "37376"};
@@ -45,6 +76,10 @@ TEST(Plan, RejectsWhatFitsNoStrategy) {
   EXPECT_EQ(degree.status, 2);
   EXPECT_THAT(degree.err, HasSubstr("take 1, 2, 4, 8"));
   EXPECT_EQ(with({"--batch", "0"}).status, 2);
+  EXPECT_THAT(with({"--cfg"}).err, HasSubstr("2 halves of an even batch"));
+  EXPECT_THAT(run_heddle({"plan", "attention", "--heads", "4", "--head-dim", "300", "--tokens", "64"}).err,
+              HasSubstr("at most 256"));
+  EXPECT_THAT(with({"--rates", "/nowhere"}).err, HasSubstr("/nowhere"));
   EXPECT_EQ(with({"--batch", "2000000000"}).status, 2);
   EXPECT_EQ(run_heddle({"plan"}).status, 2);
   EXPECT_EQ(run_heddle({"plan", "attention", "--heads", "24"}).status, 2);

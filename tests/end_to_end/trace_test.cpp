@@ -55,6 +55,15 @@ void expect_partition(const json& report, int ranks, std::size_t variants) {
   }
 }
 
+TEST(Trace, OfWhatHasNoStepsSaysSoBesideItsEntries) {
+  const TemporaryFolder folder;
+  const ProgramResult result =
+      run_heddle({"trace", "-o", (folder.path() / "trace.json").string(), "bench", "sequence-attention", "--figure",
+                  "10", "--gpus", "2", "--tokens", "16", "--repeats", "1"});
+  EXPECT_EQ(result.status, 0);
+  EXPECT_THAT(result.err, HasSubstr("entries are in the trace. This report is of a model's steps"));
+}
+
 TEST(Trace, OfABenchHasATrackForEachStreamOfEachRankAndItsStepsAddUp) {
   const Traced traces = traced(
       {"bench", "linear-all-reduce", "--ranks", "2", "--m", "8", "--n", "64", "--k", "64", "--repeats", "3", "--json"});

@@ -107,6 +107,20 @@ TEST(WhoIsLate, BlamesLostRanksBeforeThoseWhoWait) {
   EXPECT_EQ(who_is_late(0, 1, ranks, kLimits), own_name(3) + " has ended; " + own_name(4) + " has not moved for 1.1 s");
 }
 
+TEST(SilentMachines, AreThoseOfWhichNoRankIsHeard) {
+  const std::vector<MachineRanks> machines{{"10.0.0.1", {0, 1}}, {"10.0.0.2", {2, 3}}, {"10.0.0.3", {4}}};
+  const RankStatus silent{.silence = milliseconds(1100)}, heard{};
+  std::vector<RankStatus> ranks{{}, heard, silent, silent, silent};
+  EXPECT_EQ(silent_machines(0, machines, ranks, kLimits),
+            "machine 10.0.0.2 is silent: ranks 2, 3 are on it; machine 10.0.0.3 is silent: rank 4 is on it");
+  ranks[3] = heard;
+  ranks[4] = {.process = gone_process(), .silence = milliseconds(1100)};  // the process has ended, the machine has not
+  EXPECT_EQ(silent_machines(0, machines, ranks, kLimits), "");
+  ranks = {{}, silent, silent, heard, {.stage = RankStatus::left, .silence = milliseconds(1100)}};
+  EXPECT_EQ(silent_machines(0, machines, ranks, kLimits), "");  // the own one is not
+  EXPECT_EQ(silent_machines(0, {}, ranks, kLimits), "");
+}
+
 // What another process has written may be anything.
 TEST(WhoIsLate, EndsWhateverRanksSayTheyWaitFor) {
   EXPECT_EQ(who_is_late(0, 1, std::vector<RankStatus>{{}, {.waits_for = 4711}}, kLimits), "rank 1 waits for rank 4711");

@@ -71,16 +71,18 @@ void expect_right(SequenceStrategy strategy, const SequenceCase& of) {
 
 // Every case of the table under every strategy that fits.
 const SequenceCase kSequenceCases[] = {
-    {{1, 1}, 2, 32, {9}},                                 // one rank
-    {{2, 1}, 4, 32, {20, 13}},                            // two machines of one GPU, ragged
-    {{1, 2}, 2, 16, {7, 8}, 2},                           // one machine; a batch
-    {{3, 1}, 3, 16, {5, 9, 1}},                           //
-    {{2, 2}, 4, 32, {11, 8, 140, 3}},                     // a rank with more than a block of keys
-    {{2, 2}, 2, 16, {6, 6, 6, 6}},                        // 2 heads on 4 ranks: P_u is 2
-    {{2, 2}, 3, 16, {6, 0, 2, 5}},                        // P_u is 1; a rank without tokens
-    {{4, 1}, 4, 16, {8, 7, 6, 5}},                        // Torus over four machines
-    {{4, 1}, 6, 16, {4, 4, 4, 5}},                        // P_u is 2 on 4 machines: Torus over half of them
-    {{3, 2}, 4, 16, {3, 4, 5, 6, 7, 8}},                  // rings of 3 that cross machines of 2
+    {{1, 1}, 2, 32, {9}},                 // one rank
+    {{2, 1}, 4, 32, {20, 13}},            // two machines of one GPU, ragged
+    {{1, 2}, 2, 16, {7, 8}, 2},           // one machine; a batch
+    {{3, 1}, 3, 16, {5, 9, 1}},           //
+    {{2, 2}, 4, 32, {11, 8, 140, 3}},     // a rank with more than a block of keys
+    {{2, 2}, 2, 16, {6, 6, 6, 6}},        // 2 heads on 4 ranks: P_u is 2
+    {{2, 2}, 3, 16, {6, 0, 2, 5}},        // P_u is 1; a rank without tokens
+    {{4, 1}, 4, 16, {8, 7, 6, 5}},        // Torus over four machines
+    {{4, 1}, 6, 16, {4, 4, 4, 5}},        // P_u is 2 on 4 machines: Torus over half of them
+    {{3, 2}, 4, 16, {3, 4, 5, 6, 7, 8}},  // P_u would be 2, where Ring sends less
+    {{3, 2}, 4, 16, {3, 4, 5, 6, 7, 8}, 1, DType::float32, PieceMask::full, 2},  // rings of 3 that cross machines of 2
+    {{2, 3}, 3, 16, {3, 4, 5, 6, 7, 8}},                  // rings of 2 on machines of 3: three parts
     {{2, 3}, 6, 8, {3, 4, 5, 6, 7, 8}},                   //
     {{2, 3}, 2, 8, {3, 4, 5, 6, 7, 8}},                   // a ring of 3 inside each machine
     {{2, 4}, 4, 16, {3, 1, 4, 1, 5, 9, 2, 6}},            // T, U and R are 2
@@ -112,12 +114,13 @@ TEST(SequenceAttention, TakesAnyDegreeThatDividesRanksAndHeads) {
 // Layers follow each other on the same memory while ranks are late at random. Two sets of operands alternate, so what an
 // earlier layer left would be seen.
 TEST(SequenceAttention, ManyLayersInARowReuseTheMemoryWhileRanksAreLate) {
-  const SequenceCase cases[] = {{{2, 2}, 4, 16, {5, 3, 8, 4}}, {{3, 2}, 4, 8, {3, 4, 5, 6, 7, 8}}};
+  const SequenceCase cases[] = {{{2, 2}, 4, 16, {5, 3, 8, 4}},
+                                {{3, 2}, 4, 8, {3, 4, 5, 6, 7, 8}, 1, DType::float32, PieceMask::full, 2}};
   for (const SequenceCase& of : cases)
     for (const SequenceStrategy strategy : kSequenceStrategies) {
       if (!why_not(strategy, of.placement, of.num_heads).empty()) continue;
       const int ranks = of.placement.size();
-      const SequenceMesh mesh = make_sequence_mesh(strategy, of.placement, of.num_heads);
+      const SequenceMesh mesh = make_sequence_mesh(strategy, of.placement, of.num_heads, of.degree);
       const SequenceMemory memory(mesh, shape_of(of));
       const WholeAttention attentions[2] = {whole(of, 1), whole(of, 7)};
       std::vector<float> y[2] = {std::vector<float>(attentions[0].q.size()),
@@ -168,22 +171,27 @@ TEST(SequenceAttention, NamesARankThatNeverComes) {
   EXPECT_THAT(said, testing::HasSubstr("rank 3"));
 }
 
-// CFG parallelism: each half of the batch has a team of its own, beside the other.
-TEST(SequenceAttention, TwoHalvesOfABatchRunBesideEachOther) {
-  const SequenceCase half{{2, 2}, 4, 16, {5, 3, 8, 4}};
-  const SequenceStrategy strategy = SequenceStrategy::one_sided;
-  const SequenceMesh mesh = make_sequence_mesh(strategy, half.placement, half.num_heads);
-  const SequenceMemory memory(mesh, shape_of(half));
-  const WholeAttention attentions[2] = {whole(half, 1), whole(half, 7)};
-  std::vector<float> y[2] = {std::vector<float>(attentions[0].q.size()), std::vector<float>(attentions[1].q.size())};
-  ShmThreads world(8, options_for(memory));
-  run_team(8, [&](TeamMember& member) {
-    const auto fabric = world.rank(member.rank());
-    const int of = member.rank() / 4;
-    run_rank(*fabric, ranks_from(4 * of, 4), strategy, mesh, half, attentions[of], y[of]);
-  });
-  EXPECT_EQ(first_miss(attentions[0], y[0]), "");
-  EXPECT_EQ(first_miss(attentions[1], y[1]), "");
+// CFG parallelism: each half of the batch has a team of its own, beside the other. With 2 heads there are rings, too.
+TEST(SequenceAttention, TwoHalvesOfABatchRunBesideEachOtherUnderEveryStrategy) {
+  for (const int heads : {2, 4})
+    for (const SequenceStrategy strategy : kSequenceStrategies) {
+      const SequenceCase half{{2, 2}, heads, 16, {5, 3, 8, 4}};
+      if (!why_not(strategy, half.placement, half.num_heads).empty()) continue;
+      SCOPED_TRACE(testing::Message() << name_of(strategy) << ", " << heads << " heads");
+      const SequenceMesh mesh = make_sequence_mesh(strategy, half.placement, half.num_heads);
+      const SequenceMemory memory(mesh, shape_of(half));
+      const WholeAttention attentions[2] = {whole(half, 1), whole(half, 7)};
+      std::vector<float> y[2] = {std::vector<float>(attentions[0].q.size()),
+                                 std::vector<float>(attentions[1].q.size())};
+      ShmThreads world(8, options_for(memory));
+      run_team(8, [&](TeamMember& member) {
+        const auto fabric = world.rank(member.rank());
+        const int of = member.rank() / 4;
+        run_rank(*fabric, ranks_from(4 * of, 4), strategy, mesh, half, attentions[of], y[of]);
+      });
+      EXPECT_EQ(first_miss(attentions[0], y[0]), "");
+      EXPECT_EQ(first_miss(attentions[1], y[1]), "");
+    }
 }
 
 TEST(SequenceAttention, TheSameLayerGivesTheSameBits) {

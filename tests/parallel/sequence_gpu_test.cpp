@@ -29,6 +29,8 @@ void expect_right_on(std::string_view fabric_name, const SequenceCase& of) {
         for (const SequenceStrategy strategy : kSequenceStrategies) {
           if (!why_not(strategy, of.placement, of.num_heads).empty()) continue;
           EXPECT_EQ(run_layers(fabric, stream, strategy, of, 6), "") << name_of(strategy) << ", rank " << fabric.rank();
+          EXPECT_EQ(run_replays(fabric, stream, strategy, of, 20), "")
+              << name_of(strategy) << ", rank " << fabric.rank();
         }
       });
 }

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# sequence_machines.sh HEDDLE CASES [timed MACHINES RANKS MBIT BENCH_ARGS...]: the strategies of sequence parallelism on `mpi`
-# over TCP between two "machines" of two ranks. With `timed`, layers are timed instead, on MACHINES of RANKS ranks whose
+# sequence_machines.sh HEDDLE CASES [cut | timed MACHINES RANKS MBIT BENCH_ARGS...]: the strategies of sequence parallelism on
+# `mpi` over TCP between two "machines" of two ranks. With `cut`, the second machine's link goes down in the middle of layers:
+# the run must end and name machine and rank. With `timed`, layers are timed instead, on MACHINES of RANKS ranks whose
 # links carry MBIT Mbit/s each way, of which 0.95 are payload, while computation is replaced by timed waits. Exit status 77,
 # with the reason, where namespaces may not be made.
 set -euo pipefail
@@ -20,4 +21,23 @@ if [ "${3:-}" = timed ]; then
   exit
 fi
 make_machines 2 10.98.0
-launch_on 2 "$cases" mpi 2 2
+if [ "${3:-}" = cut ]; then
+  launch_on 2 "$cases" mpi 2x2 --late 100000 --deadline 2 >"$folder/begun" 2>"$folder/words" &
+  run=$!
+  for ((i = 0; i < 300; ++i)); do
+    if [ -s "$folder/begun" ]; then break; fi
+    sleep 0.1
+  done
+  sleep 0.5
+  begin=$SECONDS
+  # shellcheck disable=SC2154  # of namespaces.sh
+  ip -n "$switch" link set "h$$-2" down
+  code=0
+  wait "$run" || code=$?
+  cat "$folder/words"
+  echo "exit status $code, $((SECONDS - begin)) s after the cut"
+  [ "$code" != 0 ]
+  grep -Eq 'rank [23] .*has not moved for .*machine 10\.98\.0\.2 is silent: ranks 2, 3 are on it' "$folder/words"
+  exit
+fi
+launch_on 2 "$cases" mpi 2x2 >/dev/null

@@ -15,6 +15,28 @@ SequenceRequest flux() {
   return {.placement = {4, 8}, .num_heads = 24, .head_dim = 128, .num_tokens = 37376, .degree = {}, .rates = {}};
 }
 
+// Those of figures 7, 9 and 10.
+std::vector<SequenceRequest> layers_of_the_paper() {
+  std::vector<SequenceRequest> layers;
+  const auto add = [&](int machines, int head_dim, std::int64_t tokens, int batch) {
+    SequenceRequest request = flux();
+    request.placement.machines = machines;
+    request.head_dim = head_dim;
+    request.num_tokens = tokens;
+    request.batch = batch;
+    layers.push_back(request);
+  };
+  for (const int machines : {2, 3, 4}) {
+    for (const std::int64_t tokens : {37376, 66048}) add(machines, 128, tokens, 1);
+    for (const std::int64_t tokens : {167506, 330706}) add(machines, 64, tokens, 1);
+  }
+  for (const int head_dim : {32, 64, 128}) {
+    for (const int thousands : {96, 128, 160, 192}) add(4, head_dim, std::int64_t{1024} * thousands, 1);
+    for (const int batch : {2, 4}) add(4, head_dim, std::int64_t{1024} * 96, batch);
+  }
+  return layers;
+}
+
 TEST(SequencePlan, HasThePapersVolumesOfFlux) {
   const SequencePlan plan = plan_sequence_attention(flux());
   const double elements = 37376.0 * 24 * 128;
@@ -35,6 +57,58 @@ TEST(SequencePlan, OrdersTheStrategiesAsThePaperMeasured) {
   EXPECT_LT(seconds(SequenceStrategy::one_sided), seconds(SequenceStrategy::torus));
   EXPECT_LT(seconds(SequenceStrategy::torus), seconds(SequenceStrategy::tas));
   EXPECT_LT(seconds(SequenceStrategy::tas), seconds(SequenceStrategy::usp));
+}
+
+// Where USP hides all of its transfers, one-sided transfers can add nothing, and cost what their calls of attention over
+// less keys cost. There USP is the pick.
+TEST(SequencePlan, PicksNothingSlowerThanUspInTheLayersOfThePaper) {
+  for (const SequenceRequest& request : layers_of_the_paper()) {
+    const SequencePlan plan = plan_sequence_attention(request);
+    SCOPED_TRACE(testing::Message() << request.placement.machines << " machines, D " << request.head_dim << ", "
+                                    << request.num_tokens << " tokens, batch " << request.batch);
+    EXPECT_LE(plan.picked().timeline.seconds, plan.fastest_of(SequenceStrategy::usp).timeline.seconds);
+    EXPECT_LE(plan.fastest_of(SequenceStrategy::one_sided).timeline.seconds,
+              1.01 * plan.fastest_of(SequenceStrategy::usp).timeline.seconds);
+    EXPECT_EQ(plan.picked().strategy, plan.pick);
+    for (const SequenceForecast& of : plan.fastest)
+      if (of.reason.empty()) {
+        EXPECT_LE(plan.picked().timeline.seconds, of.timeline.seconds);
+        EXPECT_LE(of.timeline.seconds, plan.of(of.strategy).timeline.seconds);
+      }
+  }
+}
+
+TEST(SequencePlan, SearchesTheDegreesUnlessOneIsGiven) {
+  SequenceRequest request = flux();
+  request.placement.machines = 2;
+  const SequencePlan searched = plan_sequence_attention(request);
+  EXPECT_EQ(searched.of(SequenceStrategy::one_sided).mesh.groups(), 8);
+  EXPECT_EQ(searched.picked().mesh.groups(), 2);
+  EXPECT_LT(searched.picked().timeline.seconds, searched.of(SequenceStrategy::one_sided).timeline.seconds);
+  request.degree = 8;
+  const SequencePlan given = plan_sequence_attention(request);
+  EXPECT_EQ(given.fastest_of(SequenceStrategy::one_sided).mesh.groups(), 8);
+}
+
+// A half of the batch on half of the machines is a request of its own; halves of a machine share its link.
+TEST(SequencePlan, DividesABatchOverTwoHalvesOfTheRanks) {
+  SequenceRequest both = flux(), half = flux();
+  both.batch = 2;
+  both.halves = 2;
+  half.placement.machines = 2;
+  const SequencePlan of_both = plan_sequence_attention(both), of_half = plan_sequence_attention(half);
+  for (const SequenceStrategy strategy : kSequenceStrategies) {
+    EXPECT_EQ(of_both.of(strategy).counted_elements, of_half.of(strategy).counted_elements);
+    EXPECT_EQ(of_both.of(strategy).timeline.seconds, of_half.of(strategy).timeline.seconds);
+  }
+
+  both.placement.machines = 3;
+  half.placement = {3, 4};
+  half.rates.machine_link_bytes /= 2;
+  EXPECT_EQ(plan_sequence_attention(both).of(SequenceStrategy::usp).counted_elements,
+            2 * plan_sequence_attention(half).of(SequenceStrategy::usp).counted_elements);
+  EXPECT_EQ(plan_sequence_attention(both).of(SequenceStrategy::usp).timeline.seconds,
+            plan_sequence_attention(half).of(SequenceStrategy::usp).timeline.seconds);
 }
 
 TEST(SequencePlan, ExposesAllTransfersOfUlyssesAndNoneOfFreeLinks) {
@@ -93,7 +167,15 @@ TEST(SequencePlan, RejectsBadSizesWithTheReason) {
   rejects([](SequenceRequest& r) { r.num_heads = 0; }, "heads is 0");
   rejects([](SequenceRequest& r) { r.num_tokens = 0; }, "tokens is 0");
   rejects([](SequenceRequest& r) { r.num_tokens = std::int64_t{1} << 40; }, "tokens is 1099511627776, at most");
-  rejects([](SequenceRequest& r) { r.batch = r.head_dim = r.num_heads = 1 << 20; }, "overflows");
+  rejects([](SequenceRequest& r) { r.head_dim = 257; }, "at most 256, and 32, 64 or 128 on GPUs");
+  rejects([](SequenceRequest& r) { r.halves = 2; }, "2 halves of an even batch");
+  rejects(
+      [](SequenceRequest& r) {
+        r.halves = r.batch = 2;
+        r.placement = {3, 3};
+      },
+      "3 machines of 3 GPUs do not divide into two halves");
+  rejects([](SequenceRequest& r) { r.batch = r.num_heads = 1 << 30; }, "overflows");
   rejects([](SequenceRequest& r) { r.degree = 5; },
           "a Ulysses degree of 5 does not divide 32 ranks and 24 heads. usp, tas and torus take 1, 2, 4, 8");
 }

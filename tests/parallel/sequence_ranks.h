@@ -66,9 +66,14 @@ class RankOperands {
 
   // Every layer's y begins as what no layer computes.
   void attend(SequenceAttention& layer, const Lane& lane) {
-    enqueue_copy(lane.stream, y_.data(), wrong_.data(), wrong_.size());
+    clear_output(lane.stream);
     layer.attend(q_.data(), k_.data(), v_.data(), y_.data(), attention_.scale, lane);
   }
+  // A layer as a graph; y, which it does not clear, is cleared by clear_output().
+  Graph capture(SequenceAttention& layer, const Lane& lane) {
+    return layer.capture(q_.data(), k_.data(), v_.data(), y_.data(), attention_.scale, lane);
+  }
+  void clear_output(Stream& stream) { enqueue_copy(stream, y_.data(), wrong_.data(), wrong_.size()); }
   void put_output(std::vector<float>& whole_y, Stream& stream) const {
     const std::vector<std::byte> y = output(stream);
     for_tokens([&](std::size_t in_whole, std::size_t here, std::size_t n) {
@@ -161,15 +166,17 @@ inline Lane rank_lane(const Fabric& fabric, Stream& stream) {
   return share.ranks > 1 ? Lane(stream, share.sms) : Lane(stream);
 }
 
-// Runs layers of a strategy on this rank, of two sets of operands in turns. Each set's first output is held to float64,
-// the others to its bits. Returns what is off; empty: nothing.
+// Runs layers of a strategy on this rank, of two sets of operands in turns. Teams of as many ranks as the case has divide
+// the world, and run beside each other. Each set's first output is held to float64, the others to its bits. Returns what is
+// off; empty: nothing.
 inline std::string run_layers(Fabric& fabric, Stream& stream, SequenceStrategy strategy, const SequenceCase& of,
                               int layers) {
   const SequenceMesh mesh = make_sequence_mesh(strategy, of.placement, of.num_heads, of.degree);
   WholeAttention attentions[2] = {whole(of, 1), whole(of, 7)};
   for (WholeAttention& attention : attentions) attention.rounds_weights = fabric.device().kind == DeviceKind::cuda;
-  RankOperands operands[2] = {{of, attentions[0], fabric.rank(), stream}, {of, attentions[1], fabric.rank(), stream}};
-  SequenceAttention layer(fabric, ranks_from(0, of.placement.size()), strategy, mesh, shape_of(of));
+  const int ranks = of.placement.size(), place = fabric.rank() % ranks;
+  RankOperands operands[2] = {{of, attentions[0], place, stream}, {of, attentions[1], place, stream}};
+  SequenceAttention layer(fabric, ranks_from(fabric.rank() - place, ranks), strategy, mesh, shape_of(of));
   std::vector<std::byte> first[2];
   std::string off;
   int off_layers = 0;
@@ -188,6 +195,32 @@ inline std::string run_layers(Fabric& fabric, Stream& stream, SequenceStrategy s
   }
   if (off_layers > 0) off += fmt::format("; {} layers have other bits than the first", off_layers);
   return off;
+}
+
+// The same on a GPU with layers that are replays of two graphs. Returns what is off; empty: nothing.
+inline std::string run_replays(Fabric& fabric, Stream& stream, SequenceStrategy strategy, const SequenceCase& of,
+                               int replays) {
+  const SequenceMesh mesh = make_sequence_mesh(strategy, of.placement, of.num_heads, of.degree);
+  const WholeAttention attentions[2] = {whole(of, 1), whole(of, 7)};
+  RankOperands operands[2] = {{of, attentions[0], fabric.rank(), stream}, {of, attentions[1], fabric.rank(), stream}};
+  SequenceAttention layer(fabric, ranks_from(0, of.placement.size()), strategy, mesh, shape_of(of));
+  const Lane lane = rank_lane(fabric, stream);
+  std::vector<std::byte> wanted[2];
+  Graph graphs[2];
+  for (int i = 0; i < 2; ++i) {
+    operands[i].attend(layer, lane);
+    layer.synchronize(stream);
+    wanted[i] = operands[i].output(stream);
+    graphs[i] = operands[i].capture(layer, lane);
+  }
+  int off = 0;
+  for (int i = 0; i < replays; ++i) {
+    operands[i % 2].clear_output(stream);
+    graphs[i % 2].launch(stream);
+    layer.synchronize(stream);
+    off += operands[i % 2].output(stream) != wanted[i % 2];
+  }
+  return off == 0 ? "" : fmt::format("{} of {} replays have other bits than a layer that was enqueued", off, replays);
 }
 
 inline FabricOptions options_for(const SequenceMemory& memory) {

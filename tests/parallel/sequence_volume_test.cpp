@@ -87,6 +87,48 @@ TEST(SequenceVolume, UlyssesOfDegreeTwoSendsAsMuchAsRing) {
   EXPECT_EQ(stream_fusion_volume({2, 1, 2, 24}), usp_volume({2, 1, 1, 24}));
 }
 
+// Where it sends more by the count: on an odd number of machines, of which one has a half of each ring.
+TEST(SequenceVolume, TheGcdRuleTakesOneRingWhereTwoWouldSendMore) {
+  for (const int machines : {1, 2, 3, 4, 5, 7})
+    for (const int gpus : {2, 4}) {
+      const Placement placement{machines, gpus};
+      const std::int64_t unit = std::int64_t{12} * gpus * 2;
+      const auto largest = [&](SequenceStrategy strategy, int degree) {
+        const SequenceMesh mesh = make_sequence_mesh(strategy, placement, 2, degree);
+        const SequenceMemory memory(mesh, even_sequence({.num_heads = 2, .head_dim = 1},
+                                                        std::int64_t{12} * placement.size(), placement.size()));
+        return count_sequence_programs(memory, make_sequence_programs(strategy, memory)).largest;
+      };
+      SCOPED_TRACE(testing::Message() << machines << " x " << gpus);
+      const bool is_worse = largest(SequenceStrategy::tas, 2) > largest(SequenceStrategy::ring, 1);
+      EXPECT_EQ(is_worse, machines > 1 && machines % 2 == 1);
+      if (is_worse) {
+        EXPECT_EQ(largest(SequenceStrategy::tas, 2), 2 * machines * unit);
+        EXPECT_EQ(largest(SequenceStrategy::ring, 1), 2 * (machines - 1) * unit);
+      }
+      EXPECT_EQ(gcd_rule(SequenceStrategy::usp, placement, 2), 2);
+      for (const SequenceStrategy strategy :
+           {SequenceStrategy::tas, SequenceStrategy::torus, SequenceStrategy::one_sided})
+        EXPECT_EQ(make_sequence_mesh(strategy, placement, 2).groups(), is_worse ? 1 : 2);
+    }
+}
+
+TEST(SequenceVolume, SaysByHowMuchAndWhyACountDiffersFromItsEquation) {
+  const auto why = [](SequenceStrategy strategy, const Placement& placement, int heads, std::int64_t tokens,
+                      std::optional<int> degree = {}) {
+    const SequenceMemory memory(make_sequence_mesh(strategy, placement, heads, degree),
+                                even_sequence({.num_heads = heads, .head_dim = 1}, tokens, placement.size()));
+    return why_counts_differ(strategy, memory,
+                             count_sequence_programs(memory, make_sequence_programs(strategy, memory)));
+  };
+  EXPECT_EQ(why(SequenceStrategy::one_sided, {4, 2}, 8, 800), "");
+  EXPECT_EQ(why(SequenceStrategy::ulysses, {2, 2}, 4, 40), "");
+  EXPECT_THAT(why(SequenceStrategy::usp, {4, 1}, 2, 400, 2), HasSubstr("400 fewer than printed: equation 5"));
+  EXPECT_THAT(why(SequenceStrategy::tas, {4, 1}, 2, 400, 2), HasSubstr("400 fewer than printed: equation 7"));
+  EXPECT_THAT(why(SequenceStrategy::tas, {3, 2}, 4, 600, 2), HasSubstr("rings of 3 ranks straddle machines of 2"));
+  EXPECT_THAT(why(SequenceStrategy::ring, {2, 2}, 4, 41), HasSubstr("41 tokens do not divide by 4 ranks"));
+}
+
 RC_GTEST_PROP(SequenceVolume, LemmaD1, ()) {
   const int m = *rc::gen::inRange(2, 40), p = m + *rc::gen::inRange(0, 200), n = p + *rc::gen::inRange(0, 2000);
   const SequenceVolume of{n, m, p, n};  // BLHD / N is 1
@@ -118,7 +160,7 @@ TEST(SequenceVolume, AllStrategiesHaveTwoBarriersOfTheTeam) {
 
 TEST(SequenceMesh, IsThePapersForFluxOnFourMachines) {
   const Placement placement{4, 8};
-  EXPECT_EQ(gcd_rule(32, 24), 8);
+  EXPECT_EQ(gcd_rule(SequenceStrategy::usp, placement, 24), 8);
   const SequenceMesh torus = make_sequence_mesh(SequenceStrategy::one_sided, placement, 24);
   EXPECT_EQ(torus.torus, 4);
   EXPECT_EQ(torus.ulysses, 2);
@@ -129,6 +171,36 @@ TEST(SequenceMesh, IsThePapersForFluxOnFourMachines) {
   }
   const SequenceMesh usp = make_sequence_mesh(SequenceStrategy::usp, placement, 24);
   for (int rank = 0; rank < 32; ++rank) EXPECT_EQ(usp.place_of(rank) / (usp.ring / 4), placement.machine_of(rank));
+}
+
+// The paper assumes that N divides P_u and says that the torus may span a subset of the machines otherwise.
+TEST(SequenceMesh, TheTorusOverlapsEveryAllToAllThatCrossesMachines) {
+  const struct {
+    Placement placement;
+    int degree, torus;
+  } cases[] = {
+      {{4, 8}, 8, 4},   // the machines divide P_u
+      {{4, 2}, 2, 2},   // P_u divides the machines
+      {{3, 8}, 2, 2},   // no factor in common: rings of 12 end in the middle of a machine
+      {{3, 8}, 4, 4},   // rings of 6; groups 0 and 1 both have ranks on the first machine
+      {{3, 8}, 12, 3},  //
+      {{4, 3}, 6, 6},   // rings of 2 on machines of 3
+      {{2, 3}, 3, 3},   //
+      {{1, 8}, 8, 1},   // one machine has nothing to overlap
+  };
+  for (const auto& [placement, degree, torus] : cases)
+    for (const SequenceStrategy strategy : {SequenceStrategy::torus, SequenceStrategy::one_sided}) {
+      SCOPED_TRACE(testing::Message() << placement.machines << " x " << placement.ranks_per_machine << ", P_u "
+                                      << degree);
+      const SequenceMesh mesh = make_sequence_mesh(strategy, placement, degree, degree);
+      EXPECT_EQ(mesh.torus, torus);
+      EXPECT_EQ(mesh.torus * mesh.ulysses, degree);
+      for (int rank = 0; rank < mesh.size(); ++rank)
+        for (int other = 0; other < mesh.size(); ++other)
+          if (mesh.part_of(rank) == mesh.part_of(other) && mesh.place_of(rank) == mesh.place_of(other)) {
+            EXPECT_TRUE(placement.share_machine(rank, other)) << rank << " and " << other;
+          }
+    }
 }
 
 TEST(SequenceMesh, RejectsWhatDoesNotFitAndNamesWhatWould) {

@@ -30,32 +30,6 @@ namespace {
 
 constexpr int kMostContext = 1 << 20;
 
-// "1,8": integers in the range, parsed as strictly as in add_number_option.
-void add_numbers_option(CLI::App& command, const std::string& name, std::vector<int>& target,
-                        const std::string& description, NumberRange<int> range) {
-  command
-      .add_option_function<std::string>(
-          name,
-          [&target, name, range](const std::string& text) {
-            std::vector<int> values;
-            const char* next = text.data();
-            const char* const last = text.data() + text.size();
-            for (bool more = true; more;) {
-              int value = 0;
-              const auto [end, error] = std::from_chars(next, last, value);
-              if (error != std::errc() || value < range.min || value > range.max || (end != last && *end != ','))
-                throw CLI::ValidationError(name, fmt::format("is \"{}\", expected numbers separated by commas, each {}",
-                                                             text, describe(range)));
-              values.push_back(value);
-              more = end != last;
-              next = more ? end + 1 : end;
-            }
-            target = std::move(values);
-          },
-          description)
-      ->type_name("NUMBERS");
-}
-
 void add_batches_option(CLI::App& command, BenchOptions& options) {
   add_numbers_option(command, "--batch", options.batches, "Sequences in a step, comma-separated; default 1",
                      {.min = 1, .max = 1024});

@@ -1,8 +1,10 @@
 #include "fabric/mpi/rank_watch.h"
 
+#include <arpa/inet.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "base/error.h"
@@ -24,6 +26,42 @@ double seconds(std::uint64_t nanoseconds) {
 
 std::uint64_t count(std::chrono::nanoseconds duration) {
   return static_cast<std::uint64_t>(duration.count());
+}
+
+// Machines may have an address in common, as of a bridge that reaches nobody else; network namespaces are machines here.
+bool share_machine(const RankContact& a, const RankContact& b) {
+  return a.process.machine == b.process.machine && a.address.addresses == b.address.addresses;
+}
+
+bool has_address(const RankContact& of, std::uint32_t address) {
+  return std::ranges::find(of.address.addresses, address) != of.address.addresses.end();
+}
+
+// An address that other machines of the run do not have.
+std::string name_of_machine(const RankContact& of, const std::vector<RankContact>& all) {
+  for (int i = 0; i < of.address.num_addresses; ++i) {
+    const std::uint32_t address = of.address.addresses[static_cast<std::size_t>(i)];
+    const auto is_shared = [&](const RankContact& other) {
+      return !share_machine(of, other) && has_address(other, address);
+    };
+    if (std::ranges::any_of(all, is_shared)) continue;
+    std::array<char, INET_ADDRSTRLEN> text{};
+    inet_ntop(AF_INET, &address, text.data(), text.size());
+    return text.data();
+  }
+  return "?";
+}
+
+std::vector<MachineRanks> machines_of(const std::vector<RankContact>& contacts) {
+  std::vector<MachineRanks> machines;
+  for (std::size_t rank = 0; rank < contacts.size(); ++rank) {
+    auto found = std::ranges::find_if(machines, [&](const MachineRanks& machine) {
+      return share_machine(contacts[rank], contacts[static_cast<std::size_t>(machine.ranks.front())]);
+    });
+    if (found == machines.end()) found = machines.insert(found, {name_of_machine(contacts[rank], contacts), {}});
+    found->ranks.push_back(static_cast<int>(rank));
+  }
+  return machines;
 }
 
 }  // namespace
@@ -49,6 +87,7 @@ void RankWatch::begin(std::vector<RankContact> contacts) {
   const std::lock_guard lock(mutex_);
   contacts_ = std::move(contacts);
   seen_.assign(contacts_.size(), Seen{.heard_at = now()});
+  if (!options_.one_machine) machines_ = machines_of(contacts_);
 }
 
 void RankWatch::end() {
@@ -92,9 +131,18 @@ std::vector<RankStatus> RankWatch::statuses() const {
 
 std::string RankWatch::what_is_known_of(int from) const {
   const std::lock_guard lock(mutex_);
-  if (!contacts_.empty()) return who_is_late(options_.rank, from, statuses(), limits());
+  if (!contacts_.empty()) {
+    const std::vector<RankStatus> ranks = statuses();
+    return with_machines(who_is_late(options_.rank, from, ranks, limits()), ranks);
+  }
   const std::string missing = presence_.who_is_missing(options_.one_machine);
   return missing.empty() ? "every rank of this machine has started" : missing;
+}
+
+std::string RankWatch::with_machines(std::string text, const std::vector<RankStatus>& ranks) const {
+  const std::string silent = silent_machines(options_.rank, machines_, ranks, limits());
+  if (!silent.empty()) text += (text.empty() ? "" : "; ") + silent;
+  return text;
 }
 
 void RankWatch::declare(Beat::Kind kind, const std::string& text) {
@@ -172,6 +220,7 @@ void RankWatch::look_at_ranks() {
     const std::vector<RankStatus> ranks = statuses();
     for (int rank = 0; rank < static_cast<int>(ranks.size()) && loss.kind == Loss::none; ++rank)
       if (rank != options_.rank) loss = loss_of(rank, ranks[static_cast<std::size_t>(rank)], limits());
+    if (loss.kind == Loss::silent) loss.text = with_machines(loss.text, ranks);
   }
   if (loss.kind != Loss::none) declare(loss.kind == Loss::ended ? Beat::failure : Beat::timeout, loss.text);
 }

@@ -100,6 +100,8 @@ class RankWatch {
   void look_at_call();
   void tell() const;
   Beat own_beat() const;
+  // `text` with the machines that are silent; mutex_ is held.
+  std::string with_machines(std::string text, const std::vector<RankStatus>& ranks) const;
   // What is known of each rank; mutex_ is held.
   std::vector<RankStatus> statuses() const;
   LivenessLimits limits() const { return {interval_, options_.deadline}; }
@@ -120,6 +122,7 @@ class RankWatch {
 
   mutable std::mutex mutex_;  // all below
   std::vector<RankContact> contacts_;
+  std::vector<MachineRanks> machines_;  // where there are several
   std::vector<Seen> seen_;
   bool ended_ = false;
   int waiting_for_ = -1;

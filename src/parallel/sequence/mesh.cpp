@@ -18,7 +18,16 @@ constexpr std::array<std::string_view, std::size(kSequenceStrategies)> kStrategy
 int degree_of(SequenceStrategy strategy, const Placement& placement, int num_heads, std::optional<int> degree) {
   if (strategy == SequenceStrategy::ulysses) return placement.size();
   if (strategy == SequenceStrategy::ring) return 1;
-  return degree.value_or(gcd_rule(placement.size(), num_heads));
+  return degree.value_or(gcd_rule(strategy, placement, num_heads));
+}
+
+// Whether the Ulysses groups of every part lie on one machine each. Ranks rise with u, so the ends decide.
+bool parts_are_inside_machines(const SequenceMesh& mesh) {
+  for (int first = 0; first < mesh.groups(); first += mesh.ulysses)
+    for (int place = 0; place < mesh.ring; ++place)
+      if (!mesh.placement.share_machine(mesh.rank(first, place), mesh.rank(first + mesh.ulysses - 1, place)))
+        return false;
+  return true;
 }
 
 }  // namespace
@@ -33,8 +42,10 @@ std::optional<SequenceStrategy> sequence_strategy_named(std::string_view name) {
   return static_cast<SequenceStrategy>(found - kStrategyNames.begin());
 }
 
-int gcd_rule(int ranks, int num_heads) {
-  return std::gcd(ranks, num_heads);
+int gcd_rule(SequenceStrategy strategy, const Placement& placement, int num_heads) {
+  const int degree = std::gcd(placement.size(), num_heads);
+  const bool rings_share_a_machine = degree == 2 && placement.machines > 1 && placement.machines % 2 == 1;
+  return rings_share_a_machine && strategy != SequenceStrategy::usp ? 1 : degree;
 }
 
 std::string why_not(SequenceStrategy strategy, const Placement& placement, int num_heads, std::optional<int> degree) {
@@ -61,8 +72,11 @@ SequenceMesh make_sequence_mesh(SequenceStrategy strategy, const Placement& plac
   SequenceMesh mesh{.placement = placement, .torus = 1, .ulysses = groups, .ring = placement.size() / groups};
   if (strategy == SequenceStrategy::usp) mesh.neighbours = SequenceMesh::Neighbours::share_a_ulysses_group;
   if (strategy == SequenceStrategy::torus || strategy == SequenceStrategy::one_sided) {
-    mesh.torus = std::gcd(placement.machines, groups);
-    mesh.ulysses = groups / mesh.torus;
+    while (!parts_are_inside_machines(mesh)) {
+      do ++mesh.torus;
+      while (groups % mesh.torus != 0);
+      mesh.ulysses = groups / mesh.torus;
+    }
   }
   return mesh;
 }

@@ -29,8 +29,10 @@ inline constexpr SequenceStrategy kSequenceStrategies[] = {SequenceStrategy::uly
 std::string_view name_of(SequenceStrategy strategy);
 std::optional<SequenceStrategy> sequence_strategy_named(std::string_view name);
 
-// The paper's P_u: the largest Ulysses degree that divides both the ranks and the heads (4.2).
-int gcd_rule(int ranks, int num_heads);
+// The paper's P_u (4.2): the largest Ulysses degree that divides both the ranks and the heads. The exception of TAS and
+// Torus Attention at P_u = 2 holds where it is real, by the count of what is sent: on an odd number of machines above 1
+// the two rings share a machine, and P_u = 2 would send 2N units of BLHD / N where Ring alone, P_u = 1, sends 2(N - 1).
+int gcd_rule(SequenceStrategy strategy, const Placement& placement, int num_heads);
 
 // A team of T * U * R ranks. Each has a head group g = t * U + u in [0, T * U) and a place r in its ring of R. The ranks
 // of one r are a Ulysses group; those of one g are a ring.
@@ -41,7 +43,7 @@ struct SequenceMesh {
   };
 
   Placement placement;
-  int torus = 1;    // T: parts of the all-to-all across machines
+  int torus = 1;    // T: parts of the all-to-all, of which those of other machines are overlapped
   int ulysses = 1;  // U: Ulysses degree within a part
   int ring = 1;     // R
   Neighbours neighbours = Neighbours::share_a_ring;
@@ -63,9 +65,11 @@ struct SequenceMesh {
 std::string why_not(SequenceStrategy strategy, const Placement& placement, int num_heads,
                     std::optional<int> degree = {});
 
-// The strategy's mesh. Without `degree`, USP, TAS and Torus Attention take gcd_rule(). Torus Attention has
-// T = gcd(machines, P_u) parts, so where P_u is no multiple of the machines it runs over a subset of them and the rest
-// is the ring's. Throws InvalidArgument with why_not() and the strategies that would do.
+// The strategy's mesh. Without `degree`, USP, TAS and Torus Attention take gcd_rule(). Torus Attention has the fewest
+// parts, T, such that no other all-to-all crosses machines: the ranks (t, :, r) share one. That is T = machines where
+// they divide P_u, as the paper assumes; P_u where it divides them, a subset of the machines each; and P_u, U = 1, where
+// groups and machines end at different ranks, so some parts are beside each other on one machine. Throws InvalidArgument
+// with why_not() and the strategies that would do.
 SequenceMesh make_sequence_mesh(SequenceStrategy strategy, const Placement& placement, int num_heads,
                                 std::optional<int> degree = {});
 

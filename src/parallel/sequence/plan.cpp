@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "base/checked.h"
 #include "base/error.h"
 
@@ -11,6 +14,7 @@ namespace {
 
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 30;    // positions are int
 constexpr std::int64_t kMostElements = std::int64_t{1} << 52;  // exact in a double
+constexpr int kMostHeadDim = 256;                              // of piece_attention()
 constexpr std::string_view kElements = "batch x tokens x heads x head_dim";
 
 void require_sizes(const SequenceRequest& request) {
@@ -23,6 +27,9 @@ void require_sizes(const SequenceRequest& request) {
   at_least_one(request.head_dim, "head_dim");
   at_least_one(request.num_tokens, "tokens");
   at_least_one(request.batch, "batch");
+  if (request.head_dim > kMostHeadDim)
+    throw_error<InputError>("plan attention: head_dim is {}, attention takes at most {}, and 32, 64 or 128 on GPUs",
+                            request.head_dim, kMostHeadDim);
   const std::int64_t ranks = std::int64_t{request.placement.machines} * request.placement.ranks_per_machine;
   if (ranks > kMostPlannedRanks)
     throw_error<InputError>("plan attention: {} machines of {} GPUs are {} ranks, at most {} are planned",
@@ -36,13 +43,47 @@ void require_sizes(const SequenceRequest& request) {
     throw_error<InputError>("plan attention: {} is {}, at most {} are planned", kElements, elements, kMostElements);
 }
 
-void require_degree(const SequenceRequest& request) {
-  if (!request.degree) return;
-  const int ranks = request.placement.size();
-  if (*request.degree >= 1 && ranks % *request.degree == 0 && request.num_heads % *request.degree == 0) return;
+// What one of the teams computes that the batch is divided over.
+struct Team {
+  Placement placement;
+  int batch = 1;
+  int on_a_machine = 1;  // teams
+  SequenceRates rates;
+};
+
+Team team_of(const SequenceRequest& request) {
+  Team team{request.placement, request.batch, 1, request.rates};
+  if (request.halves == 1) return team;
+  const auto [machines, gpus] = request.placement;
+  if (request.halves != 2 || request.batch % 2 != 0)
+    throw_error<InputError>("plan attention: {} halves of a batch of {}, expected 2 halves of an even batch",
+                            request.halves, request.batch);
+  if (machines % 2 != 0 && gpus % 2 != 0)
+    throw_error<InputError>("plan attention: {} machines of {} GPUs do not divide into two halves of the batch",
+                            machines, gpus);
+  team.batch /= 2;
+  if (machines % 2 == 0) {
+    team.placement.machines /= 2;
+  } else {
+    team.placement.ranks_per_machine /= 2;
+    team.on_a_machine = 2;
+    team.rates.machine_link_bytes /= 2;
+  }
+  return team;
+}
+
+// What USP, TAS and Torus Attention take.
+std::vector<int> degrees_of(int ranks, int num_heads) {
   std::vector<int> degrees;
   for (int degree = 1; degree <= ranks; ++degree)
-    if (ranks % degree == 0 && request.num_heads % degree == 0) degrees.push_back(degree);
+    if (ranks % degree == 0 && num_heads % degree == 0) degrees.push_back(degree);
+  return degrees;
+}
+
+void require_degree(const SequenceRequest& request, int ranks) {
+  if (!request.degree) return;
+  const std::vector<int> degrees = degrees_of(ranks, request.num_heads);
+  if (std::ranges::count(degrees, *request.degree) > 0) return;
   std::vector<std::string_view> others{name_of(SequenceStrategy::ring)};
   if (request.num_heads % ranks == 0) others.push_back(name_of(SequenceStrategy::ulysses));
   throw_error<InputError>(
@@ -51,41 +92,57 @@ void require_degree(const SequenceRequest& request) {
       *request.degree, ranks, request.num_heads, fmt::join(degrees, ", "), fmt::join(others, ", "));
 }
 
-SequenceForecast forecast(SequenceStrategy strategy, const SequenceRequest& request) {
-  SequenceForecast result{.strategy = strategy,
-                          .reason = why_not(strategy, request.placement, request.num_heads, request.degree)};
+SequenceForecast forecast(SequenceStrategy strategy, const SequenceRequest& request, const Team& team,
+                          std::optional<int> degree) {
+  SequenceForecast result{.strategy = strategy, .reason = why_not(strategy, team.placement, request.num_heads, degree)};
   if (!result.reason.empty()) return result;
-  result.mesh = make_sequence_mesh(strategy, request.placement, request.num_heads, request.degree);
-  const SequenceVolume volume{.machines = request.placement.machines,
-                              .gpus = request.placement.ranks_per_machine,
-                              .degree = result.mesh.groups(),
-                              .elements = request.num_tokens * request.batch * request.num_heads * request.head_dim};
-  const bool ring_across = strategy == SequenceStrategy::usp || strategy == SequenceStrategy::ring;
-  result.printed_elements = ring_across ? usp_volume(volume) : stream_fusion_volume(volume);
+  result.mesh = make_sequence_mesh(strategy, team.placement, request.num_heads, degree);
   const SequenceShape shape = even_sequence(
-      {.batch = request.batch, .num_heads = request.num_heads, .head_dim = request.head_dim, .dtype = request.dtype},
+      {.batch = team.batch, .num_heads = request.num_heads, .head_dim = request.head_dim, .dtype = request.dtype},
       request.num_tokens, result.mesh.size());
   const SequenceMemory memory(result.mesh, shape);
   const std::vector<SequenceProgram> programs = make_sequence_programs(strategy, memory);
   const SequenceCount count = count_sequence_programs(memory, programs);
-  result.counted_elements = count.largest;
+  result.printed_elements = team.on_a_machine * printed_volume(strategy, volume_of(memory));
+  result.counted_elements = team.on_a_machine * count.largest;
+  result.difference = why_counts_differ(strategy, memory, count);
   result.barriers_of_all = count.barriers_of_all;
-  result.timeline = predict_sequence(memory, programs, request.rates);
+  result.timeline = predict_sequence(memory, programs, team.rates);
   return result;
+}
+
+bool is_better(const SequenceForecast& a, const SequenceForecast& b) {
+  return std::pair(a.timeline.seconds, a.counted_elements) < std::pair(b.timeline.seconds, b.counted_elements);
+}
+
+// The strategy's best degree; `ruled` is its forecast with that of gcd_rule().
+SequenceForecast fastest(const SequenceForecast& ruled, const SequenceRequest& request, const Team& team) {
+  SequenceForecast best = ruled;
+  const bool has_a_degree = ruled.strategy != SequenceStrategy::ulysses && ruled.strategy != SequenceStrategy::ring;
+  if (request.degree || !has_a_degree) return best;
+  for (const int degree : degrees_of(team.placement.size(), request.num_heads)) {
+    if (degree == ruled.mesh.groups()) continue;
+    SequenceForecast other = forecast(ruled.strategy, request, team, degree);
+    if (is_better(other, best)) best = std::move(other);
+  }
+  return best;
 }
 
 }  // namespace
 
 SequencePlan plan_sequence_attention(const SequenceRequest& request) {
   require_sizes(request);
-  require_degree(request);
+  const Team team = team_of(request);
+  require_degree(request, team.placement.size());
   SequencePlan plan;
+  plan.strategies.reserve(std::size(kSequenceStrategies));
+  plan.fastest.reserve(std::size(kSequenceStrategies));
   const SequenceForecast* best = nullptr;
-  for (const SequenceStrategy strategy : kSequenceStrategies) plan.strategies.push_back(forecast(strategy, request));
-  for (const SequenceForecast& candidate : plan.strategies) {
-    if (!candidate.reason.empty()) continue;
-    const auto rank = [](const SequenceForecast& of) { return std::pair(of.timeline.seconds, of.counted_elements); };
-    if (best == nullptr || rank(candidate) < rank(*best)) best = &candidate;
+  for (const SequenceStrategy strategy : kSequenceStrategies) {
+    plan.strategies.push_back(forecast(strategy, request, team, request.degree));
+    plan.fastest.push_back(fastest(plan.strategies.back(), request, team));
+    const SequenceForecast& candidate = plan.fastest.back();
+    if (candidate.reason.empty() && (best == nullptr || is_better(candidate, *best))) best = &candidate;
   }
   plan.pick = best->strategy;  // Ring takes any heads
   return plan;

@@ -61,7 +61,10 @@ SequenceAttention::SequenceAttention(Fabric& fabric, std::span<const int> team, 
       symmetric_(fabric, static_cast<std::size_t>(memory_.symmetric_bytes())),
       private_(std::max<std::size_t>(1, static_cast<std::size_t>(memory_.private_bytes())), fabric.device()),
       ring_(stream_of(fabric.device(), pool_)),
-      other_(stream_of(fabric.device(), pool_)) {
+      other_(stream_of(fabric.device(), pool_)),
+      layer_begun_(fabric.device()),
+      ring_done_(fabric.device()),
+      other_done_(fabric.device()) {
   require_team(team, fabric.size(), fabric.rank(), "sequence attention");
   require(static_cast<int>(team.size()) == mesh.size(), "sequence attention: a team of {} ranks and a mesh of {}",
           team.size(), mesh.size());
@@ -200,6 +203,28 @@ void SequenceAttention::begin_pulls(std::size_t first, Call& call) {
     const auto [peer, here, there, bytes] = transfer_of(*move);
     fabric_.begin_get(call.stream(*this, lane), peer, here, there, bytes);
   }
+}
+
+// While ranks share a GPU, no graph may be instantiated beside a kernel that waits for its rank. So all ranks are idle
+// before, and none goes on until all have done it. The transfer lanes enter the capture by an event of the compute lane,
+// and must join it again before it ends.
+Graph SequenceAttention::capture(const void* q, const void* k, const void* v, void* y, float scale, const Lane& lane) {
+  require(fabric_.device().kind == DeviceKind::cuda,
+          "sequence attention: only layers on a GPU can be captured, this rank is on {}", name_of(fabric_.device()));
+  synchronize(lane.stream);
+  fabric_.meet();
+  Graph graph(lane.stream, [&] {
+    layer_begun_.record(lane.stream);
+    ring_.wait(layer_begun_);
+    other_.wait(layer_begun_);
+    attend(q, k, v, y, scale, lane);
+    ring_done_.record(ring_);
+    other_done_.record(other_);
+    lane.stream.wait(ring_done_);
+    lane.stream.wait(other_done_);
+  });
+  fabric_.meet();
+  return graph;
 }
 
 void SequenceAttention::run(const SequenceOp& op, const Call& call) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/buffer.h"
+#include "base/graph.h"
 #include "base/lane.h"
 #include "base/stream.h"
 #include "base/thread_pool.h"
@@ -45,6 +46,12 @@ class SequenceAttention {
   // mesh and the rank, and never on time. Between ranks order only the barriers of the team, at the beginning and the end,
   // and what lies between (program.h).
   void attend(const void* q, const void* k, const void* v, void* y, float scale, const Lane& lane);
+
+  // A layer of these operands as a CUDA graph, for any number of launches on the lane's stream: each is one launch instead
+  // of one for each operation, and counts as a call of attend(), as do those between them. Collective over the fabric's
+  // world, after a first layer by attend(). It waits for this rank's layers, so call synchronize() first to see their
+  // errors. Throws InvalidArgument on streams of the CPU. This object outlives the graph.
+  Graph capture(const void* q, const void* k, const void* v, void* y, float scale, const Lane& lane);
 
   // From now on computation is replaced by waits as long as these rates predict, on streams of the CPU: transfers and
   // messages are real, y holds nothing. So the time of a schedule can be measured where computing would disturb it.
@@ -87,6 +94,7 @@ class SequenceAttention {
   std::optional<SequenceRates> waits_;  // in place of computation
   ThreadPool pool_{1};
   Stream ring_, other_;
+  Event layer_begun_, ring_done_, other_done_;  // of a captured layer
 };
 
 }  // namespace heddle

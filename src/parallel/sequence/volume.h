@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "parallel/sequence/program.h"
@@ -16,10 +17,15 @@ struct SequenceVolume {
   std::int64_t elements = 0;  // B L H D
 };
 
+SequenceVolume volume_of(const SequenceMemory& memory);
+
 // Equations 4 (P_r >= N) and 5 (P_r <= N), as printed: elements a machine and layer.
 double usp_volume(const SequenceVolume& of);
 // Equations 6 (P_u >= N) and 7 (P_u <= N), as printed: TAS and Torus Attention.
 double stream_fusion_volume(const SequenceVolume& of);
+
+// Equation 4 or 5 for Ring and USP, 6 or 7 for the others.
+double printed_volume(SequenceStrategy strategy, const SequenceVolume& of);
 
 // What the programs of a team move between machines. docs/notes/sequence_attention.md derives where and why it differs
 // from the equations.
@@ -31,6 +37,9 @@ struct SequenceCount {
 };
 
 SequenceCount count_sequence_programs(const SequenceMemory& memory, const std::vector<SequenceProgram>& programs);
+
+// A sentence that says why a count differs from the equation, and by how much; empty where it does not.
+std::string why_counts_differ(SequenceStrategy strategy, const SequenceMemory& memory, const SequenceCount& count);
 
 // The programs of all ranks.
 std::vector<SequenceProgram> make_sequence_programs(SequenceStrategy strategy, const SequenceMemory& memory);

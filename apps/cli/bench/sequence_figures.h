@@ -1,0 +1,55 @@
+// Rows of the StreamFusion paper's figures 7 to 10: attention layers that are predicted, or measured on ranks.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/bench/rank_hosts.h"
+#include "cli/sequence_rates.h"
+#include "parallel/sequence/plan.h"
+
+namespace heddle {
+
+// The ranks and layers of measured rows.
+struct MeasuredLayers {
+  std::string fabric = "shm";
+  Placement placement;
+  // Of figure 9 every length with the first batch, and every other batch with the first length, for each head dimension.
+  // Empty: the figure's defaults.
+  std::vector<int> tokens, head_dims, batches;
+  std::vector<int> degrees;  // empty: gcd_rule(), in figures 7 and 8 all that fit
+  int heads = 8;
+  int repeats = 5;
+  bool timed_waits = false;  // in place of computation
+};
+
+struct LayerMeasurement {
+  std::vector<double> samples;      // seconds of rank 0, from barrier to barrier
+  std::int64_t moved_elements = 0;  // that entered or left the machine with the most of them, in one layer
+  RankHosts hosts = RankHosts::one_host;
+};
+
+struct FigureRow {
+  std::string layer;
+  Placement placement;
+  SequenceStrategy strategy;
+  SequenceMesh mesh;
+  double seconds = 0;                     // the median, of measured rows
+  std::optional<double> exposed_seconds;  // not where computation was measured, too
+  std::int64_t counted_elements = 0;
+  std::optional<LayerMeasurement> measured;
+};
+
+// Figure 7, each strategy with the degrees that serve it best; 8, every degree; 9, head dimension, length and batch, each
+// strategy with its best degree; 10, what each idea adds, with the degree of gcd_rule().
+std::vector<FigureRow> predicted_figure(int figure, const SequenceRateTable& rates);
+
+// The same of layers that ranks of this machine run, or of those that mpirun has started: of every strategy that fits.
+// With timed waits a predicted row goes before each measured one. Rows are of rank 0; nothing in processes of others.
+// Throws InputError when the ranks are not those of the placement.
+std::optional<std::vector<FigureRow>> measured_figure(int figure, const MeasuredLayers& layers,
+                                                      const SequenceRateTable& rates);
+
+}  // namespace heddle

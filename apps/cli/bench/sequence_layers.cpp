@@ -1,0 +1,232 @@
+// The measured rows of sequence_figures.h.
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "base/buffer.h"
+#include "base/copy.h"
+#include "base/error.h"
+#include "cli/bench/quantile.h"
+#include "cli/bench/sequence_figures.h"
+#include "fabric/counted_fabric.h"
+#include "fabric/discover_placement.h"
+#include "fabric/launch.h"
+#include "fabric/run_ranks.h"
+#include "parallel/sequence/sequence_attention.h"
+
+namespace heddle {
+namespace {
+
+constexpr std::size_t kHeapBeside = std::size_t{1} << 18;  // what ranks tell each other beside a layer
+
+struct FigureLayer {
+  std::string name;
+  SequenceStrategy strategy;
+  SequenceShape shape;
+  SequenceMesh mesh;
+  std::int64_t counted_elements = 0;
+  SequenceTimeline timeline;
+};
+
+bool has_a_degree(SequenceStrategy strategy) {
+  return strategy != SequenceStrategy::ulysses && strategy != SequenceStrategy::ring;
+}
+
+// Every shape of the figure.
+std::vector<std::pair<std::string, SequenceShape>> shapes_of(int figure, const MeasuredLayers& of) {
+  const auto or_default = [](const std::vector<int>& given, std::vector<int> otherwise) {
+    return given.empty() ? std::move(otherwise) : given;
+  };
+  const bool varies = figure == 9;
+  const std::vector<int> tokens = or_default(of.tokens, varies ? std::vector{256, 512} : std::vector{512});
+  const std::vector<int> head_dims = or_default(of.head_dims, varies ? std::vector{32, 64, 128} : std::vector{64});
+  const std::vector<int> batches = or_default(of.batches, varies ? std::vector{1, 2} : std::vector{1});
+  // Where computation is replaced by waits, bytes are those of GPUs.
+  const bool is_narrow = of.timed_waits || of.fabric.starts_with("nvlink");
+  std::vector<std::pair<std::string, SequenceShape>> shapes;
+  for (const int head_dim : head_dims)
+    for (const int batch : batches)
+      for (const int length : tokens) {
+        if (batch != batches.front() && length != tokens.front()) continue;
+        std::string name = fmt::format("{} tokens, {} x {}", length, of.heads, head_dim);
+        if (batch > 1) name += fmt::format(", batch {}", batch);
+        shapes.emplace_back(std::move(name), even_sequence({.batch = batch,
+                                                            .num_heads = of.heads,
+                                                            .head_dim = head_dim,
+                                                            .dtype = is_narrow ? DType::bfloat16 : DType::float32},
+                                                           length, of.placement.size()));
+      }
+  return shapes;
+}
+
+// Nothing: the degree of gcd_rule().
+std::vector<std::optional<int>> degrees_of(int figure, const MeasuredLayers& of) {
+  std::vector<std::optional<int>> degrees(of.degrees.begin(), of.degrees.end());
+  if (degrees.empty() && (figure == 7 || figure == 8))
+    for (int degree = 1; degree <= of.placement.size(); ++degree)
+      if (of.placement.size() % degree == 0 && of.heads % degree == 0) degrees.emplace_back(degree);
+  if (degrees.empty()) degrees.emplace_back();
+  return degrees;
+}
+
+std::vector<FigureLayer> layers_of(int figure, const MeasuredLayers& of, const SequenceRateTable& rates) {
+  for (const int degree : of.degrees)
+    if (const std::string why = why_not(SequenceStrategy::tas, of.placement, of.heads, degree); !why.empty())
+      throw_error<InputError>("bench sequence-attention: {}", why);
+  std::vector<FigureLayer> layers;
+  for (const auto& [name, shape] : shapes_of(figure, of)) {
+    bool is_first_degree = true;
+    for (const std::optional<int>& degree : degrees_of(figure, of)) {
+      for (const SequenceStrategy strategy : kSequenceStrategies) {
+        if (!why_not(strategy, of.placement, of.heads, degree).empty()) continue;
+        if (!is_first_degree && !has_a_degree(strategy)) continue;
+        FigureLayer layer{name, strategy, shape, make_sequence_mesh(strategy, of.placement, of.heads, degree), 0, {}};
+        const SequenceMemory memory(layer.mesh, shape);
+        const std::vector<SequenceProgram> programs = make_sequence_programs(strategy, memory);
+        layer.counted_elements = count_sequence_programs(memory, programs).largest;
+        layer.timeline = predict_sequence(memory, programs, rates.of(shape.head_dim));
+        layers.push_back(std::move(layer));
+      }
+      is_first_degree = false;
+    }
+  }
+  return layers;
+}
+
+// What this rank has moved over the borders of machines: into each machine, and out of each.
+std::vector<std::uint64_t> moved_bytes(const CountedFabric& fabric, const Placement& placement) {
+  std::vector<std::uint64_t> moved(2 * static_cast<std::size_t>(placement.machines));
+  const auto here = static_cast<std::size_t>(placement.machine_of(fabric.rank()));
+  for (int peer = 0; peer < fabric.size(); ++peer) {
+    if (placement.share_machine(fabric.rank(), peer)) continue;
+    const auto there = static_cast<std::size_t>(placement.machine_of(peer)), of = static_cast<std::size_t>(peer);
+    const auto put = static_cast<std::uint64_t>(fabric.put_bytes()[of]);
+    const auto got = static_cast<std::uint64_t>(fabric.got_bytes()[of]);
+    moved[2 * there] += put;
+    moved[2 * here + 1] += put;
+    moved[2 * here] += got;
+    moved[2 * there + 1] += got;
+  }
+  return moved;
+}
+
+// The first layer is to warm up, and the one whose bytes are counted.
+LayerMeasurement measure_layer(Fabric& inner, Stream& stream, const FigureLayer& of, const MeasuredLayers& options,
+                               const SequenceRates& rates) {
+  CountedFabric fabric(inner);
+  std::vector<int> team(static_cast<std::size_t>(fabric.size()));
+  std::iota(team.begin(), team.end(), 0);
+  SequenceAttention layer(fabric, team, of.strategy, of.mesh, of.shape);
+  if (options.timed_waits) layer.replace_computation(rates);
+  const SequenceShape& shape = of.shape;
+  const auto elements = static_cast<std::size_t>(shape.batch) *
+                        static_cast<std::size_t>(shape.tokens[static_cast<std::size_t>(fabric.rank())]) *
+                        static_cast<std::size_t>(shape.num_heads * shape.head_dim);
+  std::vector<float> numbers(elements + 1);
+  for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = std::sin(static_cast<float>(i));
+  std::vector<std::byte> rounded(numbers.size() * size_of(shape.dtype));
+  convert(numbers.data(), DType::float32, rounded.data(), shape.dtype, numbers.size());
+  Buffer x(rounded.size(), fabric.device()), y(rounded.size(), fabric.device());
+  enqueue_copy(stream, x.data(), rounded.data(), rounded.size());
+  stream.synchronize();
+  const DeviceShare share = fabric.device_share();
+  const Lane lane = share.ranks > 1 ? Lane(stream, share.sms) : Lane(stream);
+  const float scale = 1 / std::sqrt(static_cast<float>(shape.head_dim));
+  LayerMeasurement result;
+  std::vector<std::uint64_t> mine;
+  for (int sample = -1; sample < options.repeats; ++sample) {
+    inner.barrier(stream);
+    fabric.synchronize(stream);
+    const auto begin = std::chrono::steady_clock::now();
+    layer.attend(x.data(), x.data(), x.data(), y.data(), scale, lane);
+    layer.synchronize(stream);
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+    if (sample >= 0) result.samples.push_back(taken.count());
+    if (sample < 0) mine = moved_bytes(fabric, options.placement);
+  }
+  const std::vector<std::uint64_t> all = gather_words(inner, stream, mine);
+  std::vector<std::uint64_t> of_machines(mine.size());
+  for (std::size_t i = 0; i < all.size(); ++i) of_machines[i % mine.size()] += all[i];
+  result.moved_elements =
+      static_cast<std::int64_t>(std::ranges::max(of_machines)) / static_cast<std::int64_t>(size_of(shape.dtype));
+  return result;
+}
+
+void require_placement(Fabric& fabric, Stream& stream, const Placement& placement) {
+  if (fabric.size() != placement.size())
+    throw_error<InputError>("bench sequence-attention: {} x {} are {} ranks, and there are {}", placement.machines,
+                            placement.ranks_per_machine, placement.size(), fabric.size());
+  if (!started_by_mpirun()) return;
+  const Placement found = discover_placement(fabric, stream, read_launch());
+  if (found.machines > 1 && found != placement)
+    throw_error<InputError>("bench sequence-attention: --machines {} --gpus {}, and the run is {} machines of {} ranks",
+                            placement.machines, placement.ranks_per_machine, found.machines, found.ranks_per_machine);
+}
+
+// Of figure 7: each strategy's fastest degree in each layer.
+std::vector<FigureRow> fastest_rows(std::vector<FigureRow> rows) {
+  std::vector<FigureRow> kept;
+  for (FigureRow& row : rows) {
+    const auto same = std::ranges::find_if(
+        kept, [&](const FigureRow& of) { return of.layer == row.layer && of.strategy == row.strategy; });
+    if (same == kept.end())
+      kept.push_back(std::move(row));
+    else if (row.seconds < same->seconds)
+      *same = std::move(row);
+  }
+  return kept;
+}
+
+}  // namespace
+
+std::optional<std::vector<FigureRow>> measured_figure(int figure, const MeasuredLayers& options,
+                                                      const SequenceRateTable& rates) {
+  const std::vector<FigureLayer> layers = layers_of(figure, options, rates);
+  std::size_t heap_bytes = 0;
+  for (const FigureLayer& layer : layers)
+    heap_bytes = std::max(heap_bytes, SequenceAttention::heap_bytes(SequenceMemory(layer.mesh, layer.shape)));
+  const FabricOptions fabric_options{.heap_bytes = heap_bytes + kHeapBeside, .deadline = std::chrono::seconds(60)};
+  std::vector<FigureRow> measured;
+  bool is_first_rank = false;
+  run_ranks(options.fabric, options.placement.size(), fabric_options, [&](Fabric& fabric, Stream& stream) {
+    require_placement(fabric, stream, options.placement);
+    const RankHosts hosts = find_rank_hosts(fabric, stream);
+    for (const FigureLayer& layer : layers) {
+      LayerMeasurement result = measure_layer(fabric, stream, layer, options, rates.of(layer.shape.head_dim));
+      if (fabric.rank() != 0) continue;
+      is_first_rank = true;
+      result.hosts = hosts;
+      FigureRow row{.layer = layer.name,
+                    .placement = options.placement,
+                    .strategy = layer.strategy,
+                    .mesh = layer.mesh,
+                    .seconds = median(result.samples),
+                    .exposed_seconds = {},
+                    .counted_elements = layer.counted_elements,
+                    .measured = std::move(result)};
+      if (options.timed_waits) row.exposed_seconds = row.seconds - layer.timeline.compute_seconds;
+      measured.push_back(std::move(row));
+    }
+  });
+  if (!is_first_rank) return {};
+  if (figure == 7) measured = fastest_rows(std::move(measured));
+  if (!options.timed_waits) return measured;
+  std::vector<FigureRow> rows;
+  rows.reserve(2 * measured.size());
+  for (FigureRow& row : measured) {
+    const auto layer = std::ranges::find_if(layers, [&](const FigureLayer& of) {
+      return of.name == row.layer && of.strategy == row.strategy && of.mesh == row.mesh;
+    });
+    FigureRow predicted = row;
+    predicted.seconds = layer->timeline.seconds;
+    predicted.exposed_seconds = layer->timeline.exposed_seconds;
+    predicted.measured.reset();
+    rows.push_back(std::move(predicted));
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+}  // namespace heddle

@@ -1,0 +1,156 @@
+// heddle bench sequence-attention: that its records are complete and say what they are of. Nothing about speed.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/file.h"
+#include "end_to_end/program.h"
+#include "temporary_folder.h"
+
+namespace heddle {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+std::vector<std::string> figure(int number, std::vector<std::string> more) {
+  more.insert(more.begin(), {"bench", "sequence-attention", "--figure", std::to_string(number)});
+  return more;
+}
+
+json record_of(int number, std::vector<std::string> more) {
+  more.emplace_back("--json");
+  const ProgramResult result = run_heddle(figure(number, std::move(more)));
+  EXPECT_EQ(result.status, 0) << result.err;
+  return json::parse(result.out, nullptr, false);
+}
+
+std::vector<json> rows_of(const json& record, const std::string& source) {
+  std::vector<json> rows;
+  for (const json& row : record.at("rows"))
+    if (row.at("source") == source) rows.push_back(row);
+  return rows;
+}
+
+TEST(SequenceBench, PredictsTheAblationAndMeasuresRanks) {
+  const json record =
+      record_of(10, {"--machines", "2", "--gpus", "1", "--tokens", "64", "--repeats", "2", "--ulysses", "2"});
+  EXPECT_EQ(rows_of(record, "predicted").size(), 4u * 4);  // workloads by USP, TAS, Torus, one-sided
+  EXPECT_EQ(record.at("rates").at("source"), "the paper's");
+  EXPECT_EQ(record.at("rates").at("attention_tflops"), 200);
+  const std::vector<json> measured = rows_of(record, "measured");
+  ASSERT_EQ(measured.size(), 6u);  // strategies
+  for (const json& row : measured) {
+    EXPECT_GT(row.at("seconds").get<double>(), 0);
+    EXPECT_EQ(row.at("spread").at("samples").size(), 2u);
+    EXPECT_EQ(row.at("measured_elements"), row.at("counted_elements"));
+    EXPECT_EQ(row.at("ranks_on"), "one host");
+    EXPECT_EQ(row.at("emulated_machines"), true);
+  }
+  EXPECT_EQ(record.at("measured"), json({{"fabric", "shm"}, {"repeats", 2}, {"computation", "computed"}}));
+}
+
+TEST(SequenceBench, SaysThatOneMachineIsNotEmulatedAndThatComputationIsReplaced) {
+  const ProgramResult result =
+      run_heddle(figure(10, {"--gpus", "2", "--tokens", "64", "--repeats", "1", "--timed-waits"}));
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("measured, timed waits"));
+  EXPECT_THAT(result.out, testing::Not(HasSubstr("emulated")));
+  EXPECT_THAT(run_heddle(figure(10, {"--machines", "2", "--tokens", "8", "--repeats", "1"})).out,
+              HasSubstr("one host, emulated machines"));
+}
+
+TEST(SequenceBench, MeasuresEachFigureWhereRanksAre) {
+  const auto measured = [](int number, std::vector<std::string> more) {
+    more.insert(more.begin(), {"--machines", "2", "--gpus", "2", "--heads", "4", "--tokens", "32", "--repeats", "1"});
+    return rows_of(record_of(number, std::move(more)), "measured");
+  };
+  std::map<std::string, int> strategies;
+  for (const json& row : measured(7, {})) ++strategies[row.at("strategy")];
+  EXPECT_EQ(strategies.size(), 6u);
+  for (const auto& [strategy, count] : strategies) EXPECT_EQ(count, 1) << strategy << ": its fastest degree";
+
+  std::set<int> degrees;
+  for (const json& row : measured(8, {}))
+    if (row.at("strategy") == "torus") degrees.insert(row.at("ulysses").get<int>());
+  EXPECT_THAT(degrees, testing::ElementsAre(1, 2, 4));
+  for (const json& row : measured(8, {"--ulysses", "2"}))
+    EXPECT_TRUE(row.at("ulysses") == 2 || row.at("strategy") == "ring" || row.at("strategy") == "ulysses") << row;
+
+  std::set<std::string> layers;
+  for (const json& row : measured(9, {"--head-dim", "8,16", "--batch", "1,3"})) layers.insert(row.at("layer"));
+  EXPECT_THAT(layers, testing::ElementsAre("32 tokens, 4 x 16", "32 tokens, 4 x 16, batch 3", "32 tokens, 4 x 8",
+                                           "32 tokens, 4 x 8, batch 3"));
+}
+
+TEST(SequenceBench, MeasuresThePiecesOfItsKernel) {
+  const json record = record_of(12, {"--tokens", "64", "--heads", "2", "--repeats", "1"});
+  ASSERT_EQ(record.at("rows").size(), 5u);  // 1 piece; 4 and 8 in one call and in as many
+  EXPECT_EQ(record.at("rows").at(0).at("to_one_piece"), 1.0);
+  for (const json& row : record.at("rows")) EXPECT_EQ(row.at("seconds").at("samples").size(), 1u);
+}
+
+TEST(SequenceBench, PredictsFromMeasuredRates) {
+  const TemporaryFolder folder;
+  const std::string rates = (folder.path() / "rates.json").string(), pieces = (folder.path() / "12.json").string(),
+                    wrong = (folder.path() / "wrong.json").string();
+  write_file(rates, R"({"attention_tflops": {"64": 100, "128": 400}, "machine_link_gbps": 25})");
+  write_file(pieces, R"({"figure": 12, "rows": [
+      {"case": "1 piece, 1 call", "head_dim": 64, "tokens": 4096, "tflops": 300},
+      {"case": "1 piece, 1 call", "head_dim": 64, "tokens": 9216, "tflops": 350},
+      {"case": "4 pieces, 1 call", "head_dim": 64, "tokens": 9216, "tflops": 10}]})");
+  write_file(wrong, R"({"attention_gflops": 100})");
+
+  const json of_rates = record_of(10, {"--rates", rates}).at("rates");
+  EXPECT_EQ(of_rates.at("source"), rates);
+  EXPECT_EQ(of_rates.at("attention_tflops"), json({{"64", 100}, {"128", 400}}));
+  EXPECT_EQ(of_rates.at("machine_link_gbps"), 25);
+  EXPECT_EQ(of_rates.at("gpu_link_gbps"), 250);
+
+  const json of_both = record_of(10, {"--rates", rates, "--rates", pieces, "--machine-gbps", "30"});
+  EXPECT_EQ(of_both.at("rates").at("attention_tflops"), json({{"64", 350}}));
+  EXPECT_EQ(of_both.at("rates").at("machine_link_gbps"), 30);
+  EXPECT_THAT(of_both.at("rates").at("source").get<std::string>(), HasSubstr(", options"));
+
+  // A record is a source of the rates that it was made with.
+  const std::string again = (folder.path() / "again.json").string();
+  write_file(again, of_both.dump());
+  json of_again = record_of(10, {"--rates", again}).at("rates");
+  of_again["source"] = of_both.at("rates").at("source");
+  EXPECT_EQ(of_again, of_both.at("rates"));
+
+  const ProgramResult result = run_heddle(figure(10, {"--rates", wrong}));
+  EXPECT_EQ(result.status, 2);
+  EXPECT_THAT(result.err, testing::AllOf(HasSubstr("attention_gflops"), HasSubstr("machine_link_gbps")));
+}
+
+TEST(SequenceBench, RejectsWhatAFigureDoesNotTake) {
+  const struct {
+    int number;
+    std::vector<std::string> options;
+    const char* message;
+  } cases[] = {
+      {10, {"--tokens", "9"}, "--tokens is of measured layers, and figure 10 measures none without --machines"},
+      {10, {"--fabric", "nosuch"}, "--fabric is of measured layers"},
+      {7, {"--timed-waits"}, "--timed-waits is of measured layers"},
+      {10, {"--device", "cpu"}, "figure 10 does not take --device"},
+      {12, {"--machines", "2"}, "figure 12 does not take --machines"},
+      {12, {"--tflops", "3"}, "figure 12 does not take --tflops"},
+      {12, {"--batch", "3"}, "figure 12 does not take --batch"},
+      {12, {"--head-dim", "32,64"}, "one --head-dim"},
+      {8, {"--machines", "2", "--gpus", "2", "--ulysses", "3"}, "3 does not divide 4 ranks"},
+      {10, {"--machines", "2", "--fabric", "nosuch"}, "nosuch"},
+  };
+  for (const auto& [number, options, message] : cases) {
+    const ProgramResult result = run_heddle(figure(number, options));
+    EXPECT_EQ(result.status, 2) << message;
+    EXPECT_THAT(result.err, HasSubstr(message));
+    EXPECT_EQ(result.out, "");
+  }
+}
+
+}  // namespace
+}  // namespace heddle
