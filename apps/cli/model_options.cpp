@@ -525,11 +525,15 @@ void fail_by_damaged_weights(const std::string& model, const std::string& error)
   throw InputError(explain_bad_logits(model, error));
 }
 
-Device device_of(const ModelSource& source, const ModelOptions& options) {
+std::vector<Device> devices_of(const ModelSource& source, const ModelOptions& options) {
   ModelOptions silent = options;
   silent.verbose = false;
-  if (silent.num_ranks() > 1) return choose_for_ranks(silent).devices.front();
-  return choose(source, silent, {}, {.dtype = options.dtype, .compute = options.compute}).device;
+  if (silent.num_ranks() > 1) return choose_for_ranks(silent).devices;
+  return {choose(source, silent, {}, {.dtype = options.dtype, .compute = options.compute}).device};
+}
+
+Device device_of(const ModelSource& source, const ModelOptions& options) {
+  return devices_of(source, options).front();
 }
 
 Tokenizer load_tokenizer(const std::string& model) {

@@ -96,7 +96,10 @@ std::string explain_bad_logits(const std::string& model, const std::string& erro
 // What `heddle tune token-weave` stores its choice by.
 SplitKey split_key_of(const ModelSource& source, int ranks, Device device);
 
-// The device that load() chooses.
+// The devices that load() chooses, of each rank.
+std::vector<Device> devices_of(const ModelSource& source, const ModelOptions& options);
+
+// The first of them.
 Device device_of(const ModelSource& source, const ModelOptions& options);
 
 // The tokenizer of what a user calls `model`. Throws as load_model_tokenizer does; warns about settings in its file

@@ -1,11 +1,17 @@
 // heddle serve: an OpenAI-compatible server.
 #include "server/serve.h"
 
+#include <sys/resource.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <optional>
+#include <set>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -36,6 +42,7 @@ struct ServeCommand {
   int max_connections = 4096;
   int drain_seconds = 30;
   int request_seconds = 3600;
+  int step_seconds = 300;
   bool no_prefix_cache = false;
   bool log_requests = false;
   std::string tool_format = "auto";
@@ -72,19 +79,44 @@ server::ToolFormat tool_format(const std::string& name, const Tokenizer& tokeniz
   return tokenizer.id_of("<|python_tag|>") ? server::ToolFormat::json : server::ToolFormat::none;
 }
 
-// Of the device's memory; 0: unknown.
-double memory_rate(Device device, int threads) {
+// Of the devices' memories together, of which each counts once; 0: unknown.
+double memory_rate(const std::vector<Device>& devices_of_ranks, int threads) {
+  const std::set<Device> devices(devices_of_ranks.begin(), devices_of_ranks.end());
   try {
-    if (device.kind == DeviceKind::cuda) {
-      const GpuDiscovery found = discover_gpus();
-      const auto index = static_cast<std::size_t>(device.index);
-      return index < found.gpus.size() ? found.gpus[index].memory_bandwidth_gbps : 0;
+    if (devices.begin()->kind == DeviceKind::cpu) {
+      TunedStore store(default_tuned_store_file(), machine_key(), HEDDLE_VERSION);
+      return memory_bandwidth_gbps(store, threads);
     }
-    TunedStore store(default_tuned_store_file(), machine_key(), HEDDLE_VERSION);
-    return memory_bandwidth_gbps(store, threads);
+    const GpuDiscovery found = discover_gpus();
+    double sum = 0;
+    for (const Device& device : devices) {
+      const auto index = static_cast<std::size_t>(device.index);
+      if (index >= found.gpus.size()) return 0;
+      sum += found.gpus[index].memory_bandwidth_gbps;
+    }
+    return sum;
   } catch (const Failure&) {  // too little memory to measure
     return 0;
   }
+}
+
+// Raises the soft limit of open files for so many connections and what else the process opens, as far as the hard limit
+// allows. Returns how many connections there can be, with a warning if those are fewer.
+int allow_connections(int wanted) {
+  constexpr rlim_t kOtherFiles = 256;  // the model's, GPUs', and connections for health
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return wanted;
+  const rlim_t needed = static_cast<rlim_t>(wanted) + kOtherFiles;
+  if (limit.rlim_cur < needed) {
+    rlimit raised = limit;
+    raised.rlim_cur = std::min(needed, limit.rlim_max);
+    if (::setrlimit(RLIMIT_NOFILE, &raised) == 0) limit = raised;
+  }
+  if (limit.rlim_cur >= needed) return wanted;
+  const auto fit = static_cast<int>(limit.rlim_cur - std::min(kOtherFiles, limit.rlim_cur / 2));
+  log_warning("--max-connections {}: the system allows {} open files (ulimit -Hn), so there are {} connections at most",
+              wanted, limit.rlim_cur, fit);
+  return std::max(1, fit);
 }
 
 server::HttpOptions http_options(const ServeCommand& command) {
@@ -92,13 +124,17 @@ server::HttpOptions http_options(const ServeCommand& command) {
     throw InputError("--tls-cert and --tls-key go together");
   server::HttpOptions http{.host = command.host,
                            .port = static_cast<std::uint16_t>(command.port),
-                           .max_connections = command.max_connections};
+                           .max_connections = allow_connections(command.max_connections)};
   if (command.tls_cert) http.tls = server::TlsFiles{*command.tls_cert, *command.tls_key};
   return http;
 }
 
-bool is_local(const std::string& host) {
-  return host == "localhost" || host == "::1" || host.starts_with("127.");
+// A step that never returns cannot be waited for, nor the memory released that it uses: ends the process at once then.
+void end_without(server::EngineLoop& loop) {
+  constexpr std::chrono::seconds kLastStep{10};
+  if (loop.stop_within(kLastStep)) return;
+  write_stderr("heddle: error: the engine's last step has not returned: ending without it\n");
+  std::_Exit(EXIT_FAILURE);
 }
 
 int serve(const ServeCommand& command) {
@@ -106,18 +142,24 @@ int serve(const ServeCommand& command) {
   server::ServeOptions options{.http = http_options(command),
                                .drain_limit = std::chrono::seconds(command.drain_seconds),
                                .note = [](const std::string& line) { write_stderr("heddle: " + line + "\n"); }};
+  options.http.note = options.note;
   server::ServiceOptions& service = options.service;
   if (command.api_keys) service.access.api_keys = server::ApiKeys::read(*command.api_keys);
   if (command.admin_keys) service.access.admin_keys = server::ApiKeys::read(*command.admin_keys);
-  if (!is_local(command.host) && !command.api_keys)
+  const bool local = server::is_loopback(command.host);
+  if (!local && !command.api_keys)
     log_warning("--host {} without --api-keys: whoever reaches this machine may use the model", command.host);
-  service.access.only_local_hosts = is_local(command.host) && !command.api_keys;
+  service.access.only_local_hosts = local && !command.api_keys;
   service.model_names = command.names;
-  if (service.model_names.empty()) service.model_names = {default_name(command.model.model), command.model.model};
+  if (service.model_names.empty()) {
+    service.model_names = {default_name(command.model.model)};
+    service.other_names = {command.model.model};
+  }
   const std::string name = service.model_names.front();
   service.max_sequences = command.model.max_sequences.value_or(kDefaultSequences);
   service.max_queue = command.max_queue;
   service.request_limit = std::chrono::seconds(command.request_seconds);
+  service.step_limit = std::chrono::seconds(command.step_seconds);
   if (command.log_requests) service.log = options.note;
 
   const std::unique_ptr<ModelSource> source = open_model(command.model.model);
@@ -125,7 +167,7 @@ int serve(const ServeCommand& command) {
   service.tools = tool_format(command.tool_format, tokenizer);
   service.reasons = command.reasoning == "think" || (command.reasoning == "auto" && tokenizer.id_of("</think>"));
   service.memory_gbps =
-      memory_rate(device_of(*source, command.model), num_threads(command.model, discover_cpu().usable_threads));
+      memory_rate(devices_of(*source, command.model), num_threads(command.model, discover_cpu().usable_threads));
   GenerationDefaults defaults;
   if (const auto config = source->generation_config()) defaults = read_generation_defaults(*config);
 
@@ -141,7 +183,9 @@ int serve(const ServeCommand& command) {
                                              .defaults = defaults,
                                              .make_engine = make_engine});
   write_stdout(fmt::format("heddle: serving {} at {}\n", name, server.http().address()));
-  return server.run();
+  const int signal = server.run();
+  end_without(server.service().loop());
+  return signal;
 }
 
 void add_server_options(CLI::App& app, ServeCommand& command) {
@@ -169,6 +213,10 @@ void add_server_options(CLI::App& app, ServeCommand& command) {
                          "A request that has waited and run so long ends with an error; 0: no limit",
                          {.min = 0, .max = 1 << 30})
       ->default_str("3600");
+  add_number_option<int>(app, "--step-seconds", command.step_seconds,
+                         "A step of the engine that takes so long counts as lost: every request fails; 0: no limit",
+                         {.min = 0, .max = 1 << 30})
+      ->default_str("300");
   app.add_flag("--no-prefix-cache", command.no_prefix_cache, "Keep no keys and values of ended requests");
   app.add_flag("--log-requests", command.log_requests, "A line for each answer: tokens and seconds, never texts");
   app.add_option("--tool-format", command.tool_format, "How the model writes calls of tools")
@@ -186,7 +234,9 @@ void add_serve(CLI::App& app) {
   CLI::App* serve_app = app.add_subcommand("serve", "Serve a model over HTTP, as OpenAI's API does");
   add_model_options(*serve_app, command->model);
   add_tensor_parallel_options(*serve_app, command->model);
-  add_limit_options(*serve_app, command->model, Sequences::many);
+  add_limit_options(*serve_app, command->model, Sequences::one);
+  add_number_option<int>(*serve_app, "--max-sequences", command->model.max_sequences,
+                         "Answers that run at once; others wait; default 256", {.min = 1, .max = 1 << 12});
   add_server_options(*serve_app, *command);
   add_template_options(*serve_app, command->chat_template);
   serve_app->add_flag("--verbose", command->model.verbose,

@@ -1,5 +1,10 @@
 #include "server/access.h"
 
+#include <arpa/inet.h>
+
+#include <algorithm>
+#include <string>
+
 #include "server/api_error.h"
 
 namespace heddle::server {
@@ -11,14 +16,26 @@ std::string_view host_name(std::string_view host) {
   return host.substr(0, host.find(':'));
 }
 
+bool is_localhost(std::string_view name) {
+  return std::ranges::equal(name, std::string_view("localhost"),
+                            [](char a, char b) { return (a >= 'A' && a <= 'Z' ? a - 'A' + 'a' : a) == b; });
+}
+
 }  // namespace
 
+bool is_loopback(std::string_view host) {
+  if (is_localhost(host)) return true;
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  const std::string text(host);
+  in_addr v4{};
+  if (::inet_pton(AF_INET, text.c_str(), &v4) == 1) return ntohl(v4.s_addr) >> 24U == 127;
+  in6_addr v6{};
+  return ::inet_pton(AF_INET6, text.c_str(), &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
+}
+
 void check_origin(const HttpRequest& request, const AccessRules& rules) {
-  if (rules.only_local_hosts && !request.host.empty()) {
-    const std::string_view host = host_name(request.host);
-    if (host != "localhost" && host != "[::1]" && !host.starts_with("127."))
-      throw ApiError(403, "the Host is not local: start the server with --host to serve others");
-  }
+  if (rules.only_local_hosts && !request.host.empty() && !is_loopback(host_name(request.host)))
+    throw ApiError(403, "the Host is not local: start the server with --host to serve others");
   if (request.origin.empty()) return;
   const std::size_t scheme = request.origin.find("://");
   if (scheme == std::string::npos || request.origin.substr(scheme + 3) != request.host)

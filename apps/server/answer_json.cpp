@@ -110,7 +110,7 @@ Json prompt_logprobs(std::span<const ScoredToken> tokens, const Tokenizer& token
     const auto add = [&](std::int32_t id, double logprob, const Json& rank) {
       entry[std::to_string(id)] = {{"logprob", logprob}, {"rank", rank}, {"decoded_token", token_text(id, tokenizer)}};
     };
-    add(token.id, *token.logprob, Json());
+    add(token.id, *token.logprob, token.rank);
     for (std::size_t i = 0; i < token.top.size(); ++i) add(token.top[i].id, token.top[i].logprob, i + 1);
     list.push_back(std::move(entry));
   }

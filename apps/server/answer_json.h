@@ -20,6 +20,7 @@ struct ScoredToken {
   std::int32_t id = 0;
   std::optional<double> logprob;
   std::vector<TokenLogprob> top;
+  std::int64_t rank = 0;  // with logprob (TokenOutput)
 };
 
 // Text in UTF-8; ill-formed bytes, of which a model's text may have some, become U+FFFD.

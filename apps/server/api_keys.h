@@ -21,6 +21,7 @@ class ApiKeys {
   static ApiKeys parse(std::string_view text, std::string_view where);
 
   bool empty() const { return digests_.empty(); }
+  std::size_t size() const { return digests_.size(); }
 
   // The number of the key of a header "Bearer KEY", from 1 on; nothing for another key, or none. Compares SHA-256 digests
   // with every key, each in constant time.

@@ -1,5 +1,7 @@
 #include "server/engine_loop.h"
 
+#include <algorithm>
+#include <span>
 #include <utility>
 
 #include "base/error.h"
@@ -18,6 +20,13 @@ EngineLoop::EngineLoop(std::function<std::unique_ptr<Engine>()> make_engine, Cal
 
 EngineLoop::~EngineLoop() {
   stop();
+}
+
+bool EngineLoop::stop_within(std::chrono::milliseconds limit) {
+  std::unique_lock lock(mutex_);
+  inbox_.stop = true;
+  wakeup_.notify_one();
+  return end_.wait_for(lock, limit, [this] { return ended_; });
 }
 
 void EngineLoop::stop() {
@@ -43,6 +52,32 @@ void EngineLoop::cancel(std::vector<Ticket> tickets) {
     inbox_.cancelled.insert(inbox_.cancelled.end(), tickets.begin(), tickets.end());
   }
   wakeup_.notify_one();
+}
+
+std::chrono::nanoseconds EngineLoop::step_time() const {
+  const Clock::rep start = step_start_;
+  return start == 0 ? Clock::duration(0)
+                    : std::max(Clock::now().time_since_epoch() - Clock::duration(start), Clock::duration(1));
+}
+
+void EngineLoop::give_up(const std::string& reason) {
+  {
+    const std::lock_guard lock(mutex_);
+    give_up_reason_ = reason;
+    snapshot_.state = LoopState::failed;
+    snapshot_.failure = reason;
+  }
+  given_up_ = true;
+  callbacks_.state_changed();
+}
+
+// After give_up, on the loop's thread: true.
+bool EngineLoop::see_give_up() {
+  if (!given_up_) return false;
+  current_.state = LoopState::failed;
+  const std::lock_guard lock(mutex_);
+  current_.failure = give_up_reason_;
+  return true;
 }
 
 LoopState EngineLoop::state() const {
@@ -79,6 +114,9 @@ void EngineLoop::run() {
   }
   fail_all("the server stops");
   set_state(LoopState::stopped);
+  const std::lock_guard lock(mutex_);
+  ended_ = true;
+  end_.notify_all();
 }
 
 bool EngineLoop::wait_for_work(Inbox& inbox) {
@@ -125,8 +163,12 @@ void EngineLoop::submit_one(LoopRequest& request) {
 void EngineLoop::step() {
   if (engine_->idle()) return;
   const auto start = Clock::now();
+  step_start_ = start.time_since_epoch().count();
   try {
-    for (const TokenOutput& output : engine_->step()) {
+    const std::span<const TokenOutput> outputs = engine_->step();
+    step_start_ = 0;
+    if (see_give_up()) return fail_all(current_.failure);
+    for (const TokenOutput& output : outputs) {
       const auto found = tickets_.find(output.request);
       if (found == tickets_.end()) continue;
       LoopOutput entry{.ticket = found->second, .output = output};
@@ -142,10 +184,13 @@ void EngineLoop::step() {
     ++current_.num_steps;
     current_.num_prompt_tokens += statistics.num_prompt_tokens;
     current_.num_sampled += statistics.num_sampled;
+    current_.step_tokens.add(statistics.num_prompt_tokens + statistics.num_decoded);
     current_.bytes_read += static_cast<double>(statistics.bytes_read);
     current_.step_seconds += std::chrono::duration<double>(Clock::now() - start).count();
   } catch (const std::exception& error) {
+    step_start_ = 0;
     fail_all(error.what());
+    if (see_give_up()) return;
     const bool lost =
         dynamic_cast<const LostDevice*>(&error) != nullptr || dynamic_cast<const Timeout*>(&error) != nullptr;
     if (lost || ++failures_in_a_row_ == kMostFailures) set_state(LoopState::failed, error.what());
@@ -179,6 +224,7 @@ void EngineLoop::publish(bool now) {
   const auto time = Clock::now();
   if (!now && time - published_ < kPublishPeriod) return;
   published_ = time;
+  if (current_.state == LoopState::running) see_give_up();
   current_.requests.clear();
   if (engine_) {
     current_.engine = engine_->status();

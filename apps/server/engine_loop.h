@@ -1,6 +1,7 @@
 // The thread that owns the engine: it takes requests, loops over Engine::step, and hands tokens on.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "server/histogram.h"
 
 namespace heddle::server {
 
@@ -59,6 +61,7 @@ struct LoopSnapshot {
   std::int64_t num_sampled = 0;
   double bytes_read = 0;
   double step_seconds = 0;  // of all steps
+  Histogram step_tokens{kStepTokenBounds};
 };
 
 class EngineLoop {
@@ -83,6 +86,15 @@ class EngineLoop {
   // Ends after the step that runs, and joins.
   void stop();
 
+  // Asks for the end. False: the step that runs, or loading, has not returned within `limit`, and stop() would wait for it.
+  bool stop_within(std::chrono::milliseconds limit);
+
+  // How long the step that runs has been running; 0 between steps.
+  std::chrono::nanoseconds step_time() const;
+
+  // The state is failed from now on, for `reason`, even while a step does not return.
+  void give_up(const std::string& reason);
+
   LoopState state() const;
   LoopSnapshot snapshot() const;
   std::exception_ptr loading_error() const;  // what make_engine has thrown
@@ -105,6 +117,7 @@ class EngineLoop {
   void set_state(LoopState state, const std::string& failure = {});
   void publish(bool now);
   void flush();
+  bool see_give_up();
 
   std::function<std::unique_ptr<Engine>()> make_engine_;
   Callbacks callbacks_;
@@ -118,9 +131,13 @@ class EngineLoop {
   Clock::time_point published_;
   int failures_in_a_row_ = 0;
 
+  std::atomic<Clock::rep> step_start_ = 0;  // since the clock's epoch; 0: no step runs
+  std::atomic<bool> given_up_ = false;
   mutable std::mutex mutex_;
-  std::condition_variable wakeup_;
+  std::condition_variable wakeup_, end_;
+  bool ended_ = false;  // run() has returned, or is about to
   Inbox inbox_;
+  std::string give_up_reason_;
   LoopSnapshot snapshot_;
   std::exception_ptr loading_error_;
   std::thread thread_;  // last: it uses the others

@@ -25,6 +25,8 @@ Generation::Generation(GenerationContext context, GenerationInput input, Ticket 
     for (std::size_t i = 0; i < answers_.size(); i += static_cast<std::size_t>(request.num_samples))
       answers_[i].prompt_tokens.push_back({input_.prompts.tokens[prompt_of(i)].front(), {}, {}});
   for (const auto& tokens : input_.prompts.tokens) context_.metrics.num_prompt_tokens += std::ssize(tokens);
+  context_.metrics.num_answers.add(request.num_answers);
+  if (request.max_tokens) context_.metrics.max_tokens.add(static_cast<double>(*request.max_tokens));
 }
 
 double Generation::seconds_since_arrival() const {
@@ -67,12 +69,15 @@ void Generation::start() {
     }
 }
 
-void Generation::note_time(Answer& answer, Clock::time_point time) {
+void Generation::note_time(Answer& answer, Clock::time_point started, Clock::time_point time) {
   const auto seconds = [&](Clock::time_point since) { return std::chrono::duration<double>(time - since).count(); };
   if (answer.last_token) {
     context_.metrics.itl.add(seconds(*answer.last_token));
   } else {
+    answer.started = started;
     answer.first_token = time;
+    context_.metrics.queue.add(std::chrono::duration<double>(started - input_.arrival).count());
+    context_.metrics.prefill.add(seconds(started));
     context_.metrics.ttft.add(seconds(input_.arrival));
   }
   answer.last_token = time;
@@ -90,13 +95,13 @@ bool Generation::take(Ticket ticket, const LoopOutput& entry, Clock::time_point 
   }
   const TokenOutput& output = entry.output;
   if (output.prompt_index) {
-    answer.prompt_tokens.push_back({output.token, output.logprob, output.top});
+    answer.prompt_tokens.push_back({output.token, output.logprob, output.top, output.rank});
     if (!output.finish) return false;  // otherwise max_tokens is 0
     if (input_.request.stream) send_text(index, {}, true);
     end_answer(index, time);
     return false;
   }
-  note_time(answer, time);
+  note_time(answer, output.started, time);
   const std::string text = answer.completion.push(output);
   bool ended = answer.completion.finished();
   if (input_.request.chat) {
@@ -124,6 +129,12 @@ void Generation::end_answer(std::size_t index, Clock::time_point time) {
   if (num_tokens > 1)
     metrics.tpot.add(std::chrono::duration<double>(time - answer.first_token).count() /
                      static_cast<double>(num_tokens - 1));
+  if (num_tokens > 0) {
+    metrics.decode.add(std::chrono::duration<double>(time - answer.first_token).count());
+    metrics.inference.add(std::chrono::duration<double>(time - answer.started).count());
+  }
+  metrics.prompt_tokens.add(static_cast<double>(input_.prompts.tokens[prompt_of(index)].size()));
+  metrics.answer_tokens.add(static_cast<double>(num_tokens));
   metrics.e2e.add(std::chrono::duration<double>(time - input_.arrival).count());
   ++metrics.finished[finish_reason(answer)];
   if (++num_ended_ == num_answers()) finish_all();
@@ -322,6 +333,9 @@ Json Generation::choice_json(std::size_t index, int shown_index) {
 
 void Generation::finish_all() {
   done_ = true;
+  std::size_t longest = 0;
+  for (const Answer& answer : answers_) longest = std::max(longest, answer.completion.tokens().size());
+  context_.metrics.most_answer_tokens.add(static_cast<double>(longest));
   if (input_.request.stream) {
     if (input_.request.include_usage) {
       Json chunk = head(input_.request.chat ? "chat.completion.chunk" : "text_completion");

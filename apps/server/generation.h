@@ -33,6 +33,7 @@ struct GenerationInput {
   std::string id;            // X-Request-Id
   std::string model;         // the name in the answer
   std::int64_t created = 0;  // seconds since 1970
+  std::uint64_t owner = 0;   // of the key
   Clock::time_point arrival;
 };
 
@@ -45,6 +46,7 @@ class Generation {
   int num_answers() const { return static_cast<int>(answers_.size()); }
   Ticket first_ticket() const { return first_ticket_; }
   const std::string& id() const { return input_.id; }
+  std::uint64_t owner() const { return input_.owner; }
   double seconds_since_arrival() const;
   // For a log: who, how many tokens, how long; no text.
   std::string summary() const;
@@ -74,6 +76,7 @@ class Generation {
     int num_calls_sent = 0;             // begun, in a stream
     std::vector<AnswerPart> collected;  // of an answer that is not streamed
     std::optional<Clock::time_point> last_token;
+    Clock::time_point started;  // its first step
     Clock::time_point first_token;
   };
 
@@ -82,7 +85,7 @@ class Generation {
   bool wants_prompt_scores() const;
   std::string prompt_text(std::size_t prompt) const;
   std::string finish_reason(const Answer& answer) const;
-  void note_time(Answer& answer, Clock::time_point time);
+  void note_time(Answer& answer, Clock::time_point started, Clock::time_point time);
   void end_answer(std::size_t index, Clock::time_point time);
   std::vector<ScoredToken> new_scores(Answer& answer) const;
   Json head(const char* object) const;

@@ -149,6 +149,20 @@ void read_shared(RequestFields& fields, const nlohmann::ordered_json& ordered, c
   read_constraint_fields(fields, ordered, request);
   fields.ignore({"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "request_id",
                  "prompt_cache_retention", "verbosity"});
+  // The texts of answers never have special tokens, nor spaces between them.
+  fields.ignore({"skip_special_tokens", "spaces_between_special_tokens", "guided_decoding_backend"});
+  fields.read("add_special_tokens", [&](const JsonField& field) {
+    request.special_tokens = field.boolean() ? SpecialTokens::add : SpecialTokens::omit;
+  });
+  fields.refuse_unless("length_penalty", 1, "beam search is not implemented");
+  fields.refuse_unless("early_stopping", false, "beam search is not implemented");
+  fields.refuse_unless("include_reasoning", true, "reasoning is always in reasoning_content");
+  constexpr const char* kMissing = "is not implemented";
+  for (const char* name :
+       {"truncate_prompt_tokens", "priority", "return_tokens_as_token_ids", "return_token_ids", "bad_words",
+        "allowed_token_ids", "cache_salt", "guided_whitespace_pattern", "structural_tag", "continue_final_message",
+        "prompt_embeds", "mm_processor_kwargs", "kv_transfer_params", "vllm_xargs", "chat_template"})
+    fields.refuse(name, kMissing);
   fields.refuse("include_stop_str_in_output", "stop strings are always left out");
   fields.refuse("use_beam_search", "beam search is not implemented");
   fields.refuse("logits_processors", "code of a client's does not run here");
@@ -295,7 +309,6 @@ GenerationRequest parse_completion_request(std::string_view body, const RequestD
       request.num_top_logprobs = static_cast<int>(field.integer(0, defaults.limits.max_logprobs));
     }
   });
-  fields.ignore({"add_special_tokens", "skip_special_tokens", "spaces_between_special_tokens"});
   fields.refuse("suffix", "filling in between two texts is not implemented");
   fields.check_all_known();
   if (request.max_tokens == 0 && !request.echo)
@@ -314,7 +327,7 @@ GenerationRequest parse_chat_request(std::string_view body, const RequestDefault
   nlohmann::ordered_json ordered =
       parsed([&] { return parse_ordered_json(body, "the body", defaults.limits.max_json_depth); });
   if (!ordered.is_object()) throw ApiError(400, "the body is not a JSON object");
-  GenerationRequest request{.chat = true};
+  GenerationRequest request{.chat = true, .special_tokens = SpecialTokens::omit};  // the template writes its own
   parsed([&] {
     take_conversation(ordered, defaults.limits, request.conversation);
     return 0;
@@ -335,6 +348,7 @@ GenerationRequest parse_chat_request(std::string_view body, const RequestDefault
   });
   if (logprobs) request.num_top_logprobs = num_top;
   for (const char* name : {"functions", "function_call"}) fields.refuse(name, "give tools instead");
+  fields.refuse("echo", "only completions have it");
   for (const char* name : {"audio", "prediction", "web_search_options"}) fields.refuse(name, "is not implemented");
   fields.read("modalities", [](const JsonField& field) {
     for (const JsonField& element : field.elements())

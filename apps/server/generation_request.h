@@ -15,6 +15,7 @@
 #include "step/step_plan.h"
 #include "text/chat_template/model_chat_template.h"
 #include "text/grammar/grammar.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace heddle::server {
 
@@ -28,9 +29,10 @@ enum class ToolChoice : std::uint8_t {
 
 struct GenerationRequest {
   bool chat = false;
-  std::string model;                // as the client named it; empty: not given
-  std::vector<PromptText> prompts;  // of a completion, at least one
-  TemplateInput conversation;       // of a chat
+  SpecialTokens special_tokens = SpecialTokens::add;  // of a text to encode: those that the tokenizer puts around it
+  std::string model;                                  // as the client named it; empty: not given
+  std::vector<PromptText> prompts;                    // of a completion, at least one
+  TemplateInput conversation;                         // of a chat
   ToolChoice tool_choice = ToolChoice::automatic;
   ToolFormat tool_format = ToolFormat::none;  // of the calls to look for in the answer
   bool parallel_tool_calls = true;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,7 +16,9 @@ struct HttpRequest {
   std::string host;
   std::string origin;
   std::string request_id;  // X-Request-Id: 1 to 128 letters, digits and "-_."; the server's own if the client sent none
+  bool beyond_limit = false;  // its connection is of the few beyond max_connections: only health is answered
   std::string body;
+  std::shared_ptr<void> body_bytes;  // while it lives, the body's bytes count against the server's budget for bodies
 };
 
 using HttpHeaders = std::vector<std::pair<std::string, std::string>>;

@@ -13,6 +13,7 @@
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http.hpp>
 #include <boost/beast/version.hpp>
+#include <list>
 #include <random>
 #include <utility>
 
@@ -30,7 +31,38 @@ using TlsStream = asio::ssl::stream<Socket>;
 using boost::system::error_code;
 
 constexpr std::size_t kReadBytes = 4096;
+constexpr std::size_t kWriteBytes = std::size_t{256} << 10;
 constexpr std::size_t kLingerBytes = std::size_t{64} << 10;  // read at a time
+constexpr std::size_t kSmallBody = std::size_t{64} << 10;    // does not count against max_held_bytes
+constexpr int kMostBeyondLimit = 16;                         // connections beyond max_connections, for health
+
+// The bytes of bodies that are held. Thread-safe.
+struct BodyBudget {
+  explicit BodyBudget(std::size_t bytes) : most(bytes) {}
+  std::size_t most;
+  std::atomic<std::size_t> held = 0;
+};
+
+// The share of one body.
+class HeldBytes {
+ public:
+  explicit HeldBytes(std::shared_ptr<BodyBudget> budget) : budget_(std::move(budget)) {}
+  HeldBytes(const HeldBytes&) = delete;
+  HeldBytes& operator=(const HeldBytes&) = delete;
+  ~HeldBytes() { budget_->held -= bytes_; }
+
+  // False: the budget has no room for so many.
+  bool grow_to(std::size_t bytes) {
+    if (bytes <= std::max(bytes_, kSmallBody)) return true;
+    const std::size_t more = bytes - bytes_;
+    bytes_ = bytes;
+    return (budget_->held += more) <= budget_->most;
+  }
+
+ private:
+  std::shared_ptr<BodyBudget> budget_;
+  std::size_t bytes_ = 0;
+};
 
 bool is_id_character(char c) {
   return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || c == '_' || c == '.';
@@ -50,9 +82,12 @@ std::string text_of(const Field& field) {
 
 struct HttpServer::Impl {
   explicit Impl(HttpOptions given)
-      : options(std::move(given)), workers(static_cast<std::size_t>(std::max(1, options.num_workers))) {}
+      : options(std::move(given)),
+        bodies(std::make_shared<BodyBudget>(options.max_held_bytes)),
+        workers(static_cast<std::size_t>(std::max(1, options.num_workers))) {}
 
   HttpOptions options;
+  std::shared_ptr<BodyBudget> bodies;
   Handler handler;
   HeadCheck head_check;
   asio::io_context context{1};
@@ -61,11 +96,25 @@ struct HttpServer::Impl {
   asio::steady_timer accept_pause{context};
   asio::thread_pool workers;
   std::atomic<int> num_connections = 0;
+  std::atomic<int> num_answering = 0;     // connections with a request whose answer is not written
+  std::list<std::function<void()>> idle;  // closes a connection that waits for a request; longest first
+  std::function<void()> answered;         // HttpServer::when_answered
   bool accepting = true;
+  bool closing = false;  // after the next answer
+  bool noted_full = false;
+  bool noted_error = false;
 
   void listen();
   void load_tls();
   void accept();
+  void take(Socket socket);
+  void make_room();
+  void note_once(bool& noted, const std::string& line) const {
+    if (!std::exchange(noted, true) && options.note) options.note(line);
+  }
+  void check_answered() {
+    if (answered && num_answering == 0) asio::post(context, std::exchange(answered, {}));
+  }
 };
 
 namespace {
@@ -74,12 +123,17 @@ namespace {
 template <class Stream, class Server>
 class Session : public Responder, public std::enable_shared_from_this<Session<Stream, Server>> {
  public:
-  Session(Stream stream, Server& server) : stream_(std::move(stream)), server_(server), deadline_(server.context) {
+  Session(Stream stream, Server& server, bool beyond_limit)
+      : stream_(std::move(stream)), server_(server), deadline_(server.context), beyond_limit_(beyond_limit) {
     ++server_.num_connections;
   }
-  ~Session() override { --server_.num_connections; }
+  ~Session() override {  // on any thread
+    if (state_ != State::closed) --server_.num_connections;
+    if (owes_answer_) --server_.num_answering;
+  }
 
   void start() {
+    wait_idly();
     error_code ignored;
     socket().set_option(asio::ip::tcp::no_delay(true), ignored);
     if constexpr (std::is_same_v<Stream, TlsStream>) {
@@ -104,12 +158,8 @@ class Session : public Responder, public std::enable_shared_from_this<Session<St
       response_->content_length(answer.body.size());
     else
       response_->prepare_payload();
-    arm(server_.options.write_limit);
-    http::async_write(stream_, *response_, [self = this->shared_from_this()](error_code error, std::size_t) {
-      self->response_.reset();
-      if (error) return self->lose();
-      self->finish();
-    });
+    whole_.emplace(*response_);
+    write_whole();
   }
 
   void begin(const HttpResponse& head) override {
@@ -160,7 +210,46 @@ class Session : public Responder, public std::enable_shared_from_this<Session<St
       return stream_;
   }
 
-  bool keeps_alive() const { return keep_alive_ && server_.accepting; }
+  bool keeps_alive() const { return keep_alive_ && !server_.closing && !beyond_limit_; }
+
+  // The connection waits for a request: it may be closed for others.
+  void wait_idly() {
+    stop_idling();
+    idle_at_ = server_.idle.insert(server_.idle.end(), [this] { close(); });
+  }
+
+  void stop_idling() {
+    if (idle_at_) server_.idle.erase(*std::exchange(idle_at_, {}));
+  }
+
+  void owe_answer() {
+    if (!std::exchange(owes_answer_, true)) ++server_.num_answering;
+  }
+
+  void owe_nothing() {
+    if (!std::exchange(owes_answer_, false)) return;
+    --server_.num_answering;
+    server_.check_answered();
+  }
+
+  // A client that takes something, however little, within the limit is not too slow.
+  void write_whole() {
+    arm(server_.options.write_limit);
+    http::async_write_some(stream_, *whole_, [self = this->shared_from_this()](error_code error, std::size_t) {
+      if (!error && !self->whole_->is_done()) return self->write_whole();
+      self->whole_.reset();
+      self->response_.reset();
+      if (error) return self->lose();
+      self->finish();
+    });
+  }
+
+  auto while_taken() {
+    return [this](error_code error, std::size_t) -> std::size_t {  // bytes to write at most before it is called again
+      arm(server_.options.write_limit);
+      return error ? 0 : kWriteBytes;
+    };
+  }
 
   template <class Message>
   void fill_head(Message& message, const HttpResponse& answer) {
@@ -195,6 +284,7 @@ class Session : public Responder, public std::enable_shared_from_this<Session<St
 
   void read_head() {
     state_ = State::reading;
+    wait_idly();
     parser_.emplace();
     parser_->header_limit(static_cast<std::uint32_t>(server_.options.max_header_bytes));
     parser_->body_limit(server_.options.max_body_bytes);
@@ -205,11 +295,15 @@ class Session : public Responder, public std::enable_shared_from_this<Session<St
   }
 
   void head_read(error_code error) {
+    if (state_ == State::closed) return;  // for others
+    stop_idling();
     if (error) return refuse(error);
     const auto& message = parser_->get();
     take_head(message);
     if (!parser_->is_done() && server_.head_check)
       if (auto refusal = server_.head_check(request_of(message))) return refuse(std::move(*refusal));
+    held_ = std::make_shared<HeldBytes>(server_.bodies);
+    parser_->eager(true);
     arm(server_.options.body_limit);
     if (beast::iequals(message[http::field::expect], "100-continue")) {
       go_on_.emplace(http::status::continue_, version_);
@@ -233,8 +327,16 @@ class Session : public Responder, public std::enable_shared_from_this<Session<St
   }
 
   void read_body() {
-    http::async_read(stream_, buffer_, *parser_,
-                     [self = this->shared_from_this()](error_code error, std::size_t) { self->body_read(error); });
+    if (parser_->is_done()) return body_read({});
+    http::async_read_some(stream_, buffer_, *parser_, [self = this->shared_from_this()](error_code error, std::size_t) {
+      if (error) return self->body_read(error);
+      if (self->held_->grow_to(self->parser_->get().body().size())) return self->read_body();
+      ApiError full(503, "the server holds as many bytes of requests as it may: try again later");
+      full.retry_after = 1;
+      self->parser_.reset();
+      self->held_.reset();
+      self->refuse(error_response(full));
+    });
   }
 
   void body_read(error_code error) {
@@ -245,6 +347,8 @@ class Session : public Responder, public std::enable_shared_from_this<Session<St
     watch();
     HttpRequest request = request_of(message);
     request.body = std::move(message.body());
+    request.body_bytes = std::exchange(held_, {});
+    owe_answer();
     server_.handler(std::move(request), this->shared_from_this());
   }
 
@@ -255,7 +359,8 @@ class Session : public Responder, public std::enable_shared_from_this<Session<St
                         .authorization = text_of(message[http::field::authorization]),
                         .host = text_of(message[http::field::host]),
                         .origin = text_of(message[http::field::origin]),
-                        .request_id = request_id_};
+                        .request_id = request_id_,
+                        .beyond_limit = beyond_limit_};
     if (request.path != "/live?stream=1") request.path.resize(std::min(request.path.find('?'), request.path.size()));
     if (request.path == "/live" && message[http::field::accept].find("text/event-stream") != beast::string_view::npos)
       request.path += "?stream=1";
@@ -284,6 +389,7 @@ class Session : public Responder, public std::enable_shared_from_this<Session<St
     keep_alive_ = false;
     lingers_ = true;
     state_ = State::answering;
+    owe_answer();
     respond(std::move(answer));
   }
 
@@ -309,16 +415,16 @@ class Session : public Responder, public std::enable_shared_from_this<Session<St
     if (unsent_.empty()) {
       last_sent_ = true;
       if (chunked_)
-        asio::async_write(stream_, http::make_chunk_last(), done);
+        asio::async_write(stream_, http::make_chunk_last(), while_taken(), done);
       else
         asio::post(server_.context, [done] { done({}, 0); });
       return;
     }
     in_flight_ = std::exchange(unsent_, {});
     if (chunked_)
-      asio::async_write(stream_, http::make_chunk(asio::buffer(in_flight_)), done);
+      asio::async_write(stream_, http::make_chunk(asio::buffer(in_flight_)), while_taken(), done);
     else
-      asio::async_write(stream_, asio::buffer(in_flight_), done);
+      asio::async_write(stream_, asio::buffer(in_flight_), while_taken(), done);
   }
 
   void written(error_code error) {
@@ -340,8 +446,10 @@ class Session : public Responder, public std::enable_shared_from_this<Session<St
     head_.reset();
     serializer_.reset();
     if (!again) return lingers_ ? linger() : close();
+    owe_nothing();
     state_ = State::reading;
     if (watching_) {
+      wait_idly();
       waits_for_watch_ = true;
       arm(server_.options.idle_limit);
     } else {
@@ -382,7 +490,11 @@ class Session : public Responder, public std::enable_shared_from_this<Session<St
   }
 
   void close() {
+    if (state_ != State::closed) --server_.num_connections;
     state_ = State::closed;
+    stop_idling();
+    owe_nothing();
+    held_.reset();
     deadline_.cancel();
     error_code ignored;
     socket().shutdown(Socket::shutdown_both, ignored);
@@ -397,7 +509,9 @@ class Session : public Responder, public std::enable_shared_from_this<Session<St
   bool timer_runs_ = false;
   beast::flat_buffer buffer_;
   std::optional<http::request_parser<http::string_body>> parser_;
+  std::shared_ptr<HeldBytes> held_;  // of the body that is read
   std::optional<http::response<http::string_body>> response_;
+  std::optional<http::response_serializer<http::string_body>> whole_;  // of response_
   std::optional<http::response<http::empty_body>> head_;
   std::optional<http::response<http::empty_body>> go_on_;
   std::optional<http::response_serializer<http::empty_body>> serializer_;
@@ -416,7 +530,10 @@ class Session : public Responder, public std::enable_shared_from_this<Session<St
   bool last_sent_ = false;  // the last piece is on its way
   bool watching_ = false;
   bool waits_for_watch_ = false;
-  bool lingers_ = false;  // something may come that nobody reads
+  bool lingers_ = false;      // something may come that nobody reads
+  bool owes_answer_ = false;  // counted in num_answering
+  bool beyond_limit_;
+  std::optional<std::list<std::function<void()>>::iterator> idle_at_;
 };
 
 }  // namespace
@@ -459,20 +576,35 @@ void HttpServer::Impl::accept() {
   acceptor.async_accept([this](error_code error, Socket socket) {
     if (!accepting) return;
     if (error) {  // out of file descriptors, say: they come back
+      note_once(noted_error, "cannot accept a connection: " + error.message());
+      if (!idle.empty()) std::function<void()>(idle.front())();
       accept_pause.expires_after(std::chrono::milliseconds(100));
       accept_pause.async_wait([this](error_code ended) {
         if (!ended) accept();
       });
       return;
     }
-    if (num_connections < options.max_connections) {
-      if (tls)
-        std::make_shared<Session<TlsStream, Impl>>(TlsStream(std::move(socket), *tls), *this)->start();
-      else
-        std::make_shared<Session<Socket, Impl>>(std::move(socket), *this)->start();
-    }
+    take(std::move(socket));
     accept();
   });
+}
+
+void HttpServer::Impl::take(Socket socket) {
+  if (num_connections >= options.max_connections) make_room();
+  if (num_connections >= options.max_connections + kMostBeyondLimit) return;
+  const bool beyond_limit = num_connections >= options.max_connections;
+  if (tls)
+    std::make_shared<Session<TlsStream, Impl>>(TlsStream(std::move(socket), *tls), *this, beyond_limit)->start();
+  else
+    std::make_shared<Session<Socket, Impl>>(std::move(socket), *this, beyond_limit)->start();
+}
+
+void HttpServer::Impl::make_room() {
+  note_once(noted_full,
+            fmt::format("{} connections are open, which is the limit (--max-connections): for each new one the "
+                        "one that has been idle longest is closed",
+                        num_connections.load()));
+  if (!idle.empty()) std::function<void()>(idle.front())();
 }
 
 HttpServer::HttpServer(HttpOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {
@@ -544,6 +676,15 @@ void HttpServer::post_after(std::chrono::milliseconds delay, std::function<void(
 
 void HttpServer::stop() {
   impl_->context.stop();
+}
+
+void HttpServer::close_after_answers() {
+  impl_->closing = true;
+}
+
+void HttpServer::when_answered(std::function<void()> answered) {
+  impl_->answered = std::move(answered);
+  impl_->check_answered();
 }
 
 void HttpServer::stop_accepting() {

@@ -4,6 +4,7 @@
 
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 namespace heddle::server {
 namespace {
@@ -33,12 +34,12 @@ class PrometheusText {
     fmt::format_to(std::back_inserter(text_), "heddle:{}{{{}{}}} {}\n", name, label_, more, number);
   }
 
-  void histogram(const char* name, const char* help, const TimeHistogram& histogram) {
+  void histogram(const char* name, const char* help, const Histogram& histogram) {
     head(name, "histogram", help);
     std::int64_t sum = 0;
     for (std::size_t i = 0; i < histogram.counts().size(); ++i) {
       sum += histogram.counts()[i];
-      const std::string bound = i < kTimeBounds.size() ? fmt::format("{}", kTimeBounds[i]) : "+Inf";
+      const std::string bound = i < histogram.bounds().size() ? fmt::format("{}", histogram.bounds()[i]) : "+Inf";
       line(std::string(name) + "_bucket", fmt::format(",le=\"{}\"", bound), static_cast<double>(sum));
     }
     line(std::string(name) + "_sum", "", histogram.sum());
@@ -83,8 +84,8 @@ const char* state_name(LoopState state) {
   return "stopped";
 }
 
-nlohmann::ordered_json histogram_json(const TimeHistogram& histogram) {
-  return {{"bounds_s", kTimeBounds},
+nlohmann::ordered_json histogram_json(const Histogram& histogram) {
+  return {{"bounds_s", std::vector(histogram.bounds().begin(), histogram.bounds().end())},
           {"counts", histogram.counts()},
           {"sum_s", histogram.sum()},
           {"count", histogram.count()}};
@@ -92,11 +93,8 @@ nlohmann::ordered_json histogram_json(const TimeHistogram& histogram) {
 
 nlohmann::ordered_json ranks_json(const LiveInput& input) {
   nlohmann::ordered_json ranks = nlohmann::ordered_json::array();
-  const int num_ranks = input.snapshot.engine.num_ranks;
-  for (int rank = 0; rank < num_ranks; ++rank) {
-    const double gbps = input.rates.gbps / num_ranks;  // ranks hold equal parts
-    ranks.push_back({{"rank", rank}, {"gbps", gbps}});
-  }
+  for (std::size_t rank = 0; rank < input.rates.rank_gbps.size(); ++rank)
+    ranks.push_back({{"rank", rank}, {"gbps", input.rates.rank_gbps[rank]}});
   return ranks;
 }
 
@@ -119,8 +117,13 @@ std::string prometheus_text(const Metrics& metrics, const LoopSnapshot& snapshot
              number(metrics.num_prompt_tokens));
   text.value("generation_tokens_total", "counter", "Tokens of answers.", number(metrics.num_generated));
   text.head("request_success_total", "counter", "Answers that have ended, by reason.");
-  for (const auto& [reason, count] : metrics.finished)
+  std::map<std::string, std::int64_t> finished{
+      {"abort", metrics.num_cancelled}, {"length", 0}, {"stop", 0}, {"tool_calls", 0}};  // from the start, for rate()
+  std::int64_t num_failed = 0;
+  for (const auto& [reason, count] : metrics.finished) (reason == "error" ? num_failed : finished[reason]) += count;
+  for (const auto& [reason, count] : finished)
     text.line("request_success_total", fmt::format(",finished_reason=\"{}\"", reason), number(count));
+  text.value("requests_failed_total", "counter", "Answers that have ended with an error.", number(num_failed));
   text.value("requests_rejected_total", "counter", "Requests answered by 429.", number(metrics.num_rejected));
   text.value("requests_cancelled_total", "counter", "Answers whose client has gone.", number(metrics.num_cancelled));
   text.value("iterations_total", "counter", "Steps of the engine.", number(snapshot.num_steps));
@@ -129,23 +132,43 @@ std::string prometheus_text(const Metrics& metrics, const LoopSnapshot& snapshot
   text.histogram("request_time_per_output_token_seconds", "An answer's mean time per token after the first.",
                  metrics.tpot);
   text.histogram("e2e_request_latency_seconds", "From a request's arrival to its last token.", metrics.e2e);
+  text.histogram("request_queue_time_seconds", "From a request's arrival to its first step.", metrics.queue);
+  text.histogram("request_prefill_time_seconds", "From the first step to the first token.", metrics.prefill);
+  text.histogram("request_decode_time_seconds", "From the first token to the last.", metrics.decode);
+  text.histogram("request_inference_time_seconds", "From the first step to the last token.", metrics.inference);
+  text.histogram("request_prompt_tokens", "Tokens of an answer's prompt.", metrics.prompt_tokens);
+  text.histogram("request_generation_tokens", "Tokens of an answer.", metrics.answer_tokens);
+  text.histogram("request_max_num_generation_tokens", "Tokens of a request's longest answer.",
+                 metrics.most_answer_tokens);
+  text.histogram("request_params_n", "n of a request.", metrics.num_answers);
+  text.histogram("request_params_max_tokens", "max_tokens of requests that say it.", metrics.max_tokens);
+  text.histogram("iteration_tokens_total", "Tokens of a step, of prompts and answers.", snapshot.step_tokens);
+  text.head("cache_config_info", "gauge", "The KV cache.");
+  text.line("cache_config_info",
+            fmt::format(",block_size=\"{}\",num_gpu_blocks=\"{}\"", engine.page_size, engine.num_pages), 1);
   return std::move(text).text();
 }
 
 RecentRates::Rates RecentRates::update(const LoopSnapshot& snapshot, Clock::time_point now) {
   constexpr std::chrono::seconds kWindow{1};
   points_.push_back({now, snapshot.num_sampled, snapshot.num_prompt_tokens, snapshot.num_steps, snapshot.bytes_read,
-                     snapshot.step_seconds});
+                     snapshot.step_seconds, snapshot.engine.rank_bytes});
   while (points_.size() > 2 && now - points_[1].time >= kWindow) points_.pop_front();
   const Point& first = points_.front();
   const Point& last = points_.back();
   const double seconds = std::chrono::duration<double>(last.time - first.time).count();
   if (seconds <= 0) return {};
   const double busy = last.seconds - first.seconds;
+  std::vector<double> rank_gbps(last.rank_bytes.size());
+  for (std::size_t rank = 0; rank < rank_gbps.size() && busy > 0; ++rank) {
+    const double before = rank < first.rank_bytes.size() ? first.rank_bytes[rank] : 0;
+    rank_gbps[rank] = (last.rank_bytes[rank] - before) / busy / 1e9;
+  }
   return {.output_tokens_per_s = static_cast<double>(last.sampled - first.sampled) / seconds,
           .prompt_tokens_per_s = static_cast<double>(last.prompt - first.prompt) / seconds,
           .steps_per_s = static_cast<double>(last.steps - first.steps) / seconds,
-          .gbps = busy > 0 ? (last.bytes - first.bytes) / busy / 1e9 : 0};
+          .gbps = busy > 0 ? (last.bytes - first.bytes) / busy / 1e9 : 0,
+          .rank_gbps = std::move(rank_gbps)};
 }
 
 std::string live_json(const LiveInput& input) {

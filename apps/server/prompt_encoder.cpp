@@ -38,12 +38,12 @@ EncodedPrompts PromptEncoder::encode(const GenerationRequest& request, const Req
     const std::string text = render(request);
     const std::string_view end = std::string_view(text).substr(0, text.find_last_not_of(" \n") + 1);
     encoded.opens_reasoning = end.ends_with("<think>");
-    add(guard_.encode(text, SpecialTokens::omit));  // the template writes its own
+    add(guard_.encode(text, request.special_tokens));
     return encoded;
   }
   for (const PromptText& prompt : request.prompts)
     if (const auto* text = std::get_if<std::string>(&prompt))
-      add(encode_text(*text, SpecialTokens::add));
+      add(encode_text(*text, request.special_tokens));
     else
       add(std::get<std::vector<std::int32_t>>(prompt));
   return encoded;

@@ -21,6 +21,14 @@ void RequestFields::refuse(const char* name, std::string_view why) {
   throw ApiError(501, fmt::format("{}: {}", name, why), name, "not_implemented");
 }
 
+void RequestFields::refuse_unless(const char* name, const nlohmann::json& harmless, std::string_view why) {
+  const auto found = body_.find(name);
+  if (found != body_.end() && *found == harmless)
+    ignore({name});
+  else
+    refuse(name, why);
+}
+
 void RequestFields::check_all_known() const {
   constexpr std::size_t kShown = 64;
   for (const auto& [name, value] : body_.items())

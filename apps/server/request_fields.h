@@ -37,6 +37,9 @@ class RequestFields {
   // Throws ApiError 501 that names the field and says why, unless it is absent, null, false, 0 or empty.
   void refuse(const char* name, std::string_view why);
 
+  // The same where `harmless` is what the field says when it asks for nothing.
+  void refuse_unless(const char* name, const nlohmann::json& harmless, std::string_view why);
+
   // Throws ApiError 400 that names a field that was neither read nor ignored.
   void check_all_known() const;
 

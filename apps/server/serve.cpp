@@ -14,7 +14,8 @@ Server::Server(ServeOptions options, ServedModel model)
                {.server = [this](std::function<void()> action) { http_.post(std::move(action)); },
                 .worker = [this](std::function<void()> action) { http_.post_work(std::move(action)); },
                 .later = [this](std::chrono::milliseconds delay,
-                                std::function<void()> action) { http_.post_after(delay, std::move(action)); }}) {
+                                std::function<void()> action) { http_.post_after(delay, std::move(action)); },
+                .num_workers = options_.http.num_workers}) {
   http_.set_handler([this](HttpRequest request, std::shared_ptr<Responder> responder) {
     service_.handle(std::move(request), std::move(responder));
   });
@@ -55,7 +56,7 @@ void Server::on_stop(int signal) {
     service_.abort("the server stops now");
     return finish();
   }
-  http_.stop_accepting();
+  http_.close_after_answers();
   if (options_.note && service_.num_outstanding() > 0)
     options_.note(fmt::format("stopping when {} answers have ended, in {} s at the latest; once more to stop now",
                               service_.num_outstanding(), options_.drain_limit.count()));
@@ -63,12 +64,16 @@ void Server::on_stop(int signal) {
     service_.abort("the server stops: its time to finish is over");
     finish();
   });
-  service_.drain([this] { finish(); });
+  service_.drain([this] {
+    http_.stop_accepting();
+    http_.when_answered([this] { http_.stop(); });
+  });
 }
 
-// What was written last still goes out.
+// Ends soon, whoever still reads an answer.
 void Server::finish() {
   constexpr std::chrono::milliseconds kLastWrites{200};
+  http_.stop_accepting();
   http_.post_after(kLastWrites, [this] { http_.stop(); });
 }
 

@@ -41,7 +41,9 @@ Service::Service(ServiceOptions options, Tokenizer tokenizer, std::optional<Mode
       encoder_(tokenizer, std::move(chat_template)),
       defaults_(std::move(defaults)),
       threads_(std::move(threads)),
-      created_(unix_seconds()) {
+      work_(threads_.worker, threads_.num_workers),
+      created_(unix_seconds()),
+      places_(options_.max_sequences, options_.max_queue, options_.access.api_keys.size()) {
   require(!options_.model_names.empty(), "a service without a model's name");
   try {
     constraints_ = std::make_unique<GrammarConstraints>(tokenizer);
@@ -82,7 +84,8 @@ void Service::handle(HttpRequest request, std::shared_ptr<Responder> responder) 
 
 void Service::check_model(const std::string& name) const {
   constexpr std::size_t kShown = 100;
-  if (name.empty() || std::ranges::find(options_.model_names, name) != options_.model_names.end()) return;
+  for (const auto* names : {&options_.model_names, &options_.other_names})
+    if (name.empty() || std::ranges::find(*names, name) != names->end()) return;
   throw ApiError(404,
                  fmt::format("the model \"{}\" does not exist; this server has {}, and no adapters",
                              printable(name, kShown), options_.model_names.front()),
@@ -118,67 +121,82 @@ void Service::check_prompt(const Request& request, bool chat) const {
 
 // Seconds until the queue has room, by how long answers took.
 int Service::retry_after() const {
-  const double excess = std::max(0, num_outstanding_ - options_.max_sequences) + 1;
+  const double excess = std::max(0, num_outstanding() - options_.max_sequences) + 1;
   return static_cast<int>(std::clamp(std::ceil(answer_seconds_ * excess / options_.max_sequences), 1.0, 60.0));
 }
 
-void Service::generate(bool chat, const HttpRequest& request, const std::shared_ptr<Responder>& responder) {
+// Throws ApiError 429 unless there are so many places for the owner.
+void Service::take_places(std::uint64_t owner, int count) {
+  if (places_.take(owner, count)) return;
+  ++metrics_.num_rejected;
+  ApiError error(429, fmt::format("{} answers run or wait: there is no room for {} more of yours, try again later",
+                                  num_outstanding(), count));
+  error.retry_after = retry_after();
+  throw error;
+}
+
+void Service::generate(bool chat, HttpRequest& request, const std::shared_ptr<Responder>& responder) {
   require_ready();
-  if (num_outstanding_ >= options_.max_sequences + options_.max_queue) {
-    ++metrics_.num_rejected;
-    ApiError error(429, fmt::format("{} answers run or wait, which is the limit: try again later", num_outstanding_));
-    error.retry_after = retry_after();
-    throw error;
-  }
-  auto pending = std::make_shared<Pending>(Pending{.http = request,
-                                                   .responder = responder,
-                                                   .chat = chat,
-                                                   .owner = authorize(request, options_.access),
-                                                   .arrival = Clock::now()});
-  ++num_outstanding_;
+  const std::uint64_t owner = authorize(request, options_.access);
+  take_places(owner, 1);
+  auto pending = std::make_shared<Pending>(Pending{
+      .http = std::move(request), .responder = responder, .chat = chat, .owner = owner, .arrival = Clock::now()});
   ++num_parsing_;
   responder->on_disconnect([pending] { pending->gone = true; });
-  threads_.worker([this, pending, alive = std::weak_ptr(alive_)] {
-    try {
-      const RequestDefaults defaults = request_defaults();
-      pending->request = pending->chat ? parse_chat_request(pending->http.body, defaults)
-                                       : parse_completion_request(pending->http.body, defaults);
-      check_model(pending->request.model);
-      pending->prompts = encoder_.encode(pending->request, defaults.limits);
-      pending->engine_requests = engine_requests(pending->request, pending->prompts, pending->owner,
-                                                 {.engine = loop_->engine(),
-                                                  .defaults = defaults_,
-                                                  .constraints = constraints_.get(),
-                                                  .reasons = options_.reasons});
-      for (const LoopRequest& each : pending->engine_requests) check_prompt(each.request, pending->chat);
-    } catch (const std::exception& error) {
-      pending->error = as_api_error(error);
-    }
+  work_.add(owner, FairWork::Kind::quick, [this, pending] { parse(pending); });
+}
+
+// On a worker. A form is compiled later, because that may take seconds.
+void Service::parse(const std::shared_ptr<Pending>& pending) {
+  try {
+    const RequestDefaults defaults = request_defaults();
+    pending->request = pending->chat ? parse_chat_request(pending->http.body, defaults)
+                                     : parse_completion_request(pending->http.body, defaults);
     pending->http.body = {};
-    threads_.server([this, pending, alive] {
-      if (alive.lock()) admit(*pending);
-    });
+    pending->http.body_bytes.reset();
+    check_model(pending->request.model);
+    pending->prompts = encoder_.encode(pending->request, defaults.limits);
+  } catch (const std::exception& error) {
+    pending->error = as_api_error(error);
+    return admit_soon(pending);
+  }
+  if (!pending->request.grammar) return make_requests(pending);
+  work_.add(pending->owner, FairWork::Kind::slow, [this, pending] { make_requests(pending); });
+}
+
+// On a worker.
+void Service::make_requests(const std::shared_ptr<Pending>& pending) {
+  try {
+    pending->engine_requests = engine_requests(pending->request, pending->prompts, pending->owner,
+                                               {.engine = loop_->engine(),
+                                                .defaults = defaults_,
+                                                .constraints = constraints_.get(),
+                                                .reasons = options_.reasons});
+    for (const LoopRequest& each : pending->engine_requests) check_prompt(each.request, pending->chat);
+  } catch (const std::exception& error) {
+    pending->error = as_api_error(error);
+  }
+  admit_soon(pending);
+}
+
+void Service::admit_soon(const std::shared_ptr<Pending>& pending) {
+  threads_.server([this, pending, alive = std::weak_ptr(alive_)] {
+    if (alive.lock()) admit(*pending);
   });
 }
 
 void Service::admit(Pending& pending) {
-  --num_outstanding_;
+  places_.give_back(pending.owner, 1);
   --num_parsing_;
   if (pending.gone) return check_drained();
   try {
     if (pending.error) throw ApiError(*pending.error);
     require_ready();
     const auto num_answers = static_cast<int>(pending.engine_requests.size());
-    const int capacity = options_.max_sequences + options_.max_queue;
-    if (num_answers > capacity)
-      throw ApiError(400, fmt::format("{} answers in one request; the server takes {}", num_answers, capacity), "n");
-    if (num_outstanding_ + num_answers > capacity) {
-      ++metrics_.num_rejected;
-      ApiError error(
-          429, fmt::format("{} answers run or wait: there is no room for {} more", num_outstanding_, num_answers));
-      error.retry_after = retry_after();
-      throw error;
-    }
+    const int most = places_.most_of_one();
+    if (num_answers > most)
+      throw ApiError(400, fmt::format("{} answers in one request; the server takes {}", num_answers, most), "n");
+    take_places(pending.owner, num_answers);
   } catch (const std::exception& error) {
     pending.responder->respond(error_response(as_api_error(error)));
     return check_drained();
@@ -196,10 +214,10 @@ void Service::admit(Pending& pending) {
                                                    .id = pending.http.request_id,
                                                    .model = options_.model_names.front(),
                                                    .created = unix_seconds(),
+                                                   .owner = pending.owner,
                                                    .arrival = pending.arrival},
                                    first, pending.responder);
   for (int i = 0; i < generation->num_answers(); ++i) generations_.emplace(first + static_cast<Ticket>(i), generation);
-  num_outstanding_ += generation->num_answers();
   pending.responder->on_disconnect([this, weak = std::weak_ptr(generation), alive = std::weak_ptr(alive_)] {
     const auto dropped = weak.lock();
     if (alive.lock() && dropped) drop(dropped, true);
@@ -232,7 +250,7 @@ void Service::drop(const std::shared_ptr<Generation>& generation, bool cancel) {
     if (generations_.erase(ticket) > 0) tickets.push_back(ticket);
   }
   if (tickets.empty()) return;
-  num_outstanding_ -= generation->num_answers();
+  places_.give_back(generation->owner(), generation->num_answers());
   if (cancel) {
     if (!generation->done()) metrics_.num_cancelled += generation->num_answers();
     loop_->cancel(std::move(tickets));
@@ -243,23 +261,41 @@ void Service::drop(const std::shared_ptr<Generation>& generation, bool cancel) {
   check_drained();
 }
 
-// Ends requests that take longer than they may, as long as there are any.
+// Looks at the time of requests and of the engine's step, as long as there are requests.
 void Service::watch_time() {
-  if (options_.request_limit.count() == 0 || generations_.empty() || std::exchange(watches_time_, true)) return;
-  threads_.later(std::min(options_.request_limit, kTimePeriod), [this, alive = std::weak_ptr(alive_)] {
+  std::chrono::milliseconds period = kTimePeriod;
+  for (const auto limit : {options_.request_limit, options_.step_limit})
+    if (limit.count() > 0) period = std::min(period, limit);
+  if (options_.request_limit.count() == 0 && options_.step_limit.count() == 0) return;
+  if (generations_.empty() || std::exchange(watches_time_, true)) return;
+  threads_.later(period, [this, alive = std::weak_ptr(alive_)] {
     if (!alive.lock()) return;
     watches_time_ = false;
-    const double limit = std::chrono::duration<double>(options_.request_limit).count();
-    std::vector<std::shared_ptr<Generation>> late;
-    for (const auto& [ticket, generation] : generations_)
-      if (ticket == generation->first_ticket() && generation->seconds_since_arrival() > limit)
-        late.push_back(generation);
-    for (const auto& generation : late) {
-      generation->fail(ApiError(504, fmt::format("the request took more than {} s (--request-seconds)", limit)));
-      drop(generation, true);
-    }
+    if (options_.request_limit.count() > 0) end_late();
+    if (options_.step_limit.count() > 0) check_step();
     watch_time();
   });
+}
+
+// Ends requests that take longer than they may.
+void Service::end_late() {
+  const double limit = std::chrono::duration<double>(options_.request_limit).count();
+  std::vector<std::shared_ptr<Generation>> late;
+  for (const auto& [ticket, generation] : generations_)
+    if (ticket == generation->first_ticket() && generation->seconds_since_arrival() > limit) late.push_back(generation);
+  for (const auto& generation : late) {
+    generation->fail(ApiError(504, fmt::format("the request took more than {} s (--request-seconds)", limit)));
+    drop(generation, true);
+  }
+}
+
+// A step that does not return: the engine has failed, and its requests with it.
+void Service::check_step() {
+  if (loop_->step_time() < options_.step_limit || loop_->state() != LoopState::running) return;
+  const std::string reason = fmt::format("a step has not returned for {} s (--step-seconds)",
+                                         std::chrono::duration<double>(options_.step_limit).count());
+  loop_->give_up(reason);
+  fail_all(ApiError(500, "the engine has failed: " + reason));
 }
 
 void Service::drain(std::function<void()> drained) {
@@ -274,9 +310,13 @@ void Service::check_drained() {
 
 void Service::abort(const std::string& reason) {
   draining_ = true;
+  fail_all(ApiError(503, reason));
+}
+
+void Service::fail_all(const ApiError& error) {
   while (!generations_.empty()) {
     const std::shared_ptr<Generation> generation = generations_.begin()->second;
-    generation->fail(ApiError(503, reason));
+    generation->fail(error);
     drop(generation, true);
   }
 }

@@ -19,7 +19,7 @@ std::string Service::live() {
                   .memory_gbps = options_.memory_gbps,
                   .max_sequences = options_.max_sequences,
                   .max_queue = options_.max_queue,
-                  .num_outstanding = num_outstanding_};
+                  .num_outstanding = num_outstanding()};
   for (const RunningRequest& request : snapshot.requests)
     if (const auto found = generations_.find(request.ticket); found != generations_.end())
       input.request_ids.emplace(request.ticket, found->second->id());

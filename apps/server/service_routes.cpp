@@ -56,6 +56,12 @@ bool is_health(const std::string& path) {
   return path == "/health" || path == "/ready" || path == "/ping";
 }
 
+void check_num_tokens(std::int64_t count, const RequestLimits& limits, const char* field) {
+  if (count > limits.max_prompt_tokens)
+    throw ApiError(400, fmt::format("{}: more than {} tokens (max_prompt_tokens)", field, limits.max_prompt_tokens),
+                   field);
+}
+
 bool is_for_admins(const std::string& path) {
   return path == "/metrics" || path == "/live" || path == "/live?stream=1";
 }
@@ -65,6 +71,11 @@ bool is_for_admins(const std::string& path) {
 void Service::check_access(const HttpRequest& request) const {
   const std::string& path = request.path;
   if (is_health(path)) return;
+  if (request.beyond_limit) {
+    ApiError error(503, "too many connections (--max-connections): try again later");
+    error.retry_after = 1;
+    throw error;
+  }
   check_origin(request, options_.access);
   if (is_page(path)) return;
   if (is_for_admins(path))
@@ -82,8 +93,8 @@ std::optional<HttpResponse> Service::refuse_early(const HttpRequest& head) const
   }
 }
 
-void Service::route(const HttpRequest& request, const std::shared_ptr<Responder>& responder) {
-  const std::string& path = request.path;
+void Service::route(HttpRequest& request, const std::shared_ptr<Responder>& responder) {
+  const std::string path = request.path;
   const auto require_method = [&](std::string_view method) {
     if (request.method == method || (method == "GET" && request.method == "HEAD")) return;
     ApiError error(405, fmt::format("{}: use {}", path, method));
@@ -114,8 +125,8 @@ void Service::route(const HttpRequest& request, const std::shared_ptr<Responder>
   }
   if (path == "/v1/completions") return text_route([&] { generate(false, request, responder); });
   if (path == "/v1/chat/completions") return text_route([&] { generate(true, request, responder); });
-  if (path == "/tokenize") return text_route([&] { tokenize(request, responder); });
-  if (path == "/detokenize") return text_route([&] { detokenize(request, responder); });
+  if (path == "/tokenize") return text_route([&] { convert(&Service::tokenized, request, responder); });
+  if (path == "/detokenize") return text_route([&] { convert(&Service::detokenized, request, responder); });
   if (path == "/v1/models" || path.starts_with("/v1/models/")) {
     require_method("GET");
     return responder->respond(models(path));
@@ -159,62 +170,78 @@ HttpResponse Service::models(const std::string& path) const {
     return {.body = json_text(model(name)) + "\n"};
   }
   Json list{{"object", "list"}, {"data", Json::array()}};
-  list["data"].push_back(model(options_.model_names.front()));
+  for (const std::string& name : options_.model_names) list["data"].push_back(model(name));
   return {.body = json_text(list) + "\n"};
 }
 
-void Service::tokenize(const HttpRequest& request, const std::shared_ptr<Responder>& responder) {
+// Answers by what `conversion` makes of the body, on a worker, which takes a place of the queue.
+void Service::convert(std::string (Service::*conversion)(const std::string& body) const, HttpRequest& request,
+                      const std::shared_ptr<Responder>& responder) {
   require_ready();
-  threads_.worker([this, body = request.body, responder, alive = std::weak_ptr(alive_)] {
-    HttpResponse response;
+  const std::uint64_t owner = authorize(request, options_.access);
+  take_places(owner, 1);
+  ++num_parsing_;
+  const auto body = std::make_shared<HttpRequest>(std::move(request));
+  work_.add(owner, FairWork::Kind::quick, [this, conversion, owner, body, responder] {
+    auto response = std::make_shared<HttpResponse>();
     try {
-      const RequestDefaults defaults = request_defaults();
-      const nlohmann::json root = parse_json(body, "the body", defaults.limits.max_json_depth);
-      RequestFields fields(root);
-      std::vector<std::int32_t> tokens;
-      bool with_texts = false;
-      if (root.contains("messages")) {
-        tokens = encoder_.encode(parse_chat_request(body, defaults), defaults.limits).tokens.front();
-      } else {
-        std::string prompt;
-        auto specials = SpecialTokens::add;
-        if (!root.contains("prompt")) throw ApiError(400, "prompt: is missing", "prompt");
-        fields.read("prompt", [&](const JsonField& field) { prompt = field.text(); });
-        fields.read("add_special_tokens", [&](const JsonField& field) {
-          specials = field.boolean() ? SpecialTokens::add : SpecialTokens::omit;
-        });
-        fields.read("return_token_strs", [&](const JsonField& field) { with_texts = field.boolean(); });
-        fields.ignore({"model"});
-        fields.check_all_known();
-        tokens = encoder_.encode_text(prompt, specials);
-      }
-      Json answer{{"count", tokens.size()}, {"max_model_len", loop_->engine().max_length()}, {"tokens", tokens}};
-      if (with_texts)
-        for (const std::int32_t id : tokens) answer["token_strs"].push_back(completion_token(id, encoder_.tokenizer()));
-      response.body = json_text(answer) + "\n";
+      response->body = (this->*conversion)(body->body);
     } catch (const std::exception& error) {
-      response = error_response(as_api_error(error));
+      *response = error_response(as_api_error(error));
     }
-    threads_.server([responder, response, alive] {
-      if (alive.lock()) responder->respond(response);
+    *body = {};
+    threads_.server([this, owner, responder, response, alive = std::weak_ptr(alive_)] {
+      if (!alive.lock()) return;
+      places_.give_back(owner, 1);
+      --num_parsing_;
+      responder->respond(std::move(*response));
+      check_drained();
     });
   });
 }
 
-void Service::detokenize(const HttpRequest& request, const std::shared_ptr<Responder>& responder) {
-  require_ready();
+std::string Service::tokenized(const std::string& body) const {
   const RequestDefaults defaults = request_defaults();
-  const nlohmann::json root = parse_json(request.body, "the body", defaults.limits.max_json_depth);
+  const nlohmann::json root = parse_json(body, "the body", defaults.limits.max_json_depth);
+  RequestFields fields(root);
+  std::vector<std::int32_t> tokens;
+  bool with_texts = false;
+  if (root.contains("messages")) {
+    tokens = encoder_.encode(parse_chat_request(body, defaults), defaults.limits).tokens.front();
+  } else {
+    std::string prompt;
+    auto specials = SpecialTokens::add;
+    if (!root.contains("prompt")) throw ApiError(400, "prompt: is missing", "prompt");
+    fields.read("prompt", [&](const JsonField& field) { prompt = field.text(); });
+    fields.read("add_special_tokens",
+                [&](const JsonField& field) { specials = field.boolean() ? SpecialTokens::add : SpecialTokens::omit; });
+    fields.read("return_token_strs", [&](const JsonField& field) { with_texts = field.boolean(); });
+    fields.ignore({"model"});
+    fields.check_all_known();
+    tokens = encoder_.encode_text(prompt, specials);
+  }
+  check_num_tokens(std::ssize(tokens), defaults.limits, "prompt");
+  Json answer{{"count", tokens.size()}, {"max_model_len", loop_->engine().max_length()}, {"tokens", tokens}};
+  if (with_texts)
+    for (const std::int32_t id : tokens) answer["token_strs"].push_back(completion_token(id, encoder_.tokenizer()));
+  return json_text(answer) + "\n";
+}
+
+std::string Service::detokenized(const std::string& body) const {
+  const RequestDefaults defaults = request_defaults();
+  const nlohmann::json root = parse_json(body, "the body", defaults.limits.max_json_depth);
   RequestFields fields(root);
   std::vector<std::int32_t> tokens;
   if (!root.contains("tokens")) throw ApiError(400, "tokens: is missing", "tokens");
   fields.read("tokens", [&](const JsonField& field) {
     const std::int64_t last = encoder_.tokenizer().vocab_size() - 1;
+    check_num_tokens(std::ssize(field.value()), defaults.limits, "tokens");
+    tokens.reserve(field.value().size());
     for (const JsonField& id : field.elements()) tokens.push_back(static_cast<std::int32_t>(id.integer(0, last)));
   });
   fields.ignore({"model"});
   fields.check_all_known();
-  responder->respond({.body = json_text({{"prompt", encoder_.tokenizer().decode(tokens)}}) + "\n"});
+  return json_text({{"prompt", encoder_.tokenizer().decode(tokens)}}) + "\n";
 }
 
 }  // namespace heddle::server

@@ -246,6 +246,7 @@ EngineStatus Engine::status() const {
           .num_cached_pages = scheduler_.num_idle_cached_pages(),
           .page_size = limits_.page_size,
           .num_ranks = num_ranks(),
+          .rank_bytes = rank_bytes_,
           .counters = scheduler_.counters()};
 }
 
@@ -308,6 +309,7 @@ bool Engine::start_step() {
   if (step.plan.sequences.empty()) return false;
   ranks_.choose(step.plan);
   step.statistics = statistics_of(step.plan);
+  note_started(step.plan);
   step.chooses = chooses_on_device(step.plan);
   const Histories histories = step.chooses ? histories_of(step.plan) : Histories();
   step.has_histories = !histories.empty();
@@ -370,6 +372,7 @@ void Engine::finish_step() {
   logits_ = result.logits;
   tokens_ = result.tokens;
   statistics_ = step.statistics;
+  count_bytes(step.plan);
   for (std::size_t i = 0; i < step.plan.samples.size(); ++i) {
     const StepSample& sample = step.plan.samples[i];
     const std::int64_t id = step.plan.sequences[static_cast<std::size_t>(sample.sequence)].request;
@@ -428,6 +431,23 @@ std::span<const float> Engine::constrained(std::span<const float> logits, TokenC
   return allowed_logits_;
 }
 
+void Engine::note_started(const StepPlan& plan) {
+  const auto now = std::chrono::steady_clock::now();
+  for (const StepSequence& step : plan.sequences)
+    if (Running& running = running_.at(step.request); !running.started) running.started = now;
+}
+
+void Engine::count_bytes(const StepPlan& plan) {
+  std::size_t num_tokens = 0;
+  for (const StepSequence& step : plan.sequences) num_tokens += static_cast<std::size_t>(step.context_len);
+  rank_bytes_.resize(static_cast<std::size_t>(num_ranks()));
+  for (int rank = 0; rank < num_ranks(); ++rank) {
+    const RankGroup::Reads reads = ranks_.reads_of(rank);
+    rank_bytes_[static_cast<std::size_t>(rank)] +=
+        static_cast<double>(reads.weight_bytes_per_step + reads.cache_bytes_per_token * num_tokens);
+  }
+}
+
 StepStatistics Engine::statistics_of(const StepPlan& plan) {
   const std::size_t bytes_per_token = ranks_.cache_bytes_per_token();
   StepStatistics statistics{.bytes_read = ranks_.weight_bytes_per_step()};
@@ -444,12 +464,14 @@ TokenOutput Engine::output_of(const StepPlan& plan, std::size_t sample_idx, std:
   Sequence& sequence = *scheduler_.find(id);
   Running& running = running_.at(id);
   TokenOutput output{.request = id};
+  if (running.started) output.started = *running.started;
   try {
     if (sample.scored != StepSample::kNone) {
       output.token = sample.scored;
       output.prompt_index = sample.position;
       output.top.resize(static_cast<std::size_t>(running.num_top_prompt_logprobs));
       output.logprob = sampler_.score(logits_of(sample_idx), sample.scored, sample.position, output.top);
+      output.rank = rank_among(logits_of(sample_idx), sample.scored);
       sequence.goals.first_scored = sample.position + 1;
       if (sample.position + 1 == running.last_length) output.finish = FinishReason::length;
       return output;
@@ -458,6 +480,7 @@ TokenOutput Engine::output_of(const StepPlan& plan, std::size_t sample_idx, std:
     if (running.num_top_logprobs) {
       output.top.resize(static_cast<std::size_t>(*running.num_top_logprobs));
       output.logprob = sampler_.logprobs(logits_of(sample_idx), output.token, output.top);
+      output.rank = rank_among(logits_of(sample_idx), output.token);
     }
     if (running.penalised) running.history->add_text(output.token);
     if (running.constraint) running.constraint->accept(output.token);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -83,11 +84,13 @@ enum class FinishReason { stop, length, error };
 struct TokenOutput {
   std::int64_t request = 0;
   std::int32_t token = 0;
-  std::optional<std::int64_t> prompt_index;  // set for a token of the prompt: its index
-  std::optional<double> logprob;             // if requested: the model's own, before temperature and filters
-  std::vector<TokenLogprob> top;             // likeliest first
-  std::string error;                         // the reason if finish is FinishReason::error; there is no token then
-  std::optional<FinishReason> finish;        // set on a request's last token
+  std::optional<std::int64_t> prompt_index;       // set for a token of the prompt: its index
+  std::optional<double> logprob;                  // if requested: the model's own, before temperature and filters
+  std::int64_t rank = 0;                          // with logprob: the token's place among all, 1 for the likeliest
+  std::vector<TokenLogprob> top;                  // likeliest first
+  std::string error;                              // the reason if finish is FinishReason::error; there is no token then
+  std::optional<FinishReason> finish;             // set on a request's last token
+  std::chrono::steady_clock::time_point started;  // when the request's first step began
 };
 
 // Statistics, of all ranks, of the step whose tokens were returned last.
@@ -114,6 +117,7 @@ struct EngineStatus {
   int num_cached_pages = 0;  // of ended requests, released when pages run short
   int page_size = 0;         // tokens
   int num_ranks = 1;
+  std::vector<double> rank_bytes;  // that each rank's steps have read since the start (StepStatistics::bytes_read)
   SchedulerCounters counters;
 };
 
@@ -198,6 +202,7 @@ class Engine {
     std::int64_t first_end = 0;     // tokens from which on a stop token may be sampled; 0: those are not held back
     std::vector<LogitBias> biases;  // of the request, if stop tokens are held back
     std::shared_ptr<TokenConstraint> constraint;
+    std::optional<std::chrono::steady_clock::time_point> started;
   };
 
   // A step that the executor has started.
@@ -217,6 +222,8 @@ class Engine {
   bool chooses_on_device(const StepPlan& plan) const;
   Histories histories_of(const StepPlan& plan);
   StepStatistics statistics_of(const StepPlan& plan);
+  void note_started(const StepPlan& plan);
+  void count_bytes(const StepPlan& plan);
   void finish_step();
   void give_up();
   Started& started(int steps_ago);
@@ -241,6 +248,7 @@ class Engine {
   std::unordered_map<std::int64_t, Running> running_;
   std::vector<TokenOutput> outputs_;
   StepStatistics statistics_;
+  std::vector<double> rank_bytes_;  // EngineStatus
   std::int64_t next_id_ = 0;
 };
 

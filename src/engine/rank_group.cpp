@@ -34,12 +34,24 @@ std::unique_ptr<Executor> executor_of(RankPart& part, int rank, ExecutorLimits l
   return executor;
 }
 
+std::vector<RankGroup::Reads> reads_of_ranks(const RankModels& ranks, int page_size) {
+  std::vector<RankGroup::Reads> reads;
+  reads.reserve(ranks.size());
+  for (const RankPart& part : ranks) {
+    const ModelShape& shape = part.model->shape();
+    reads.push_back(
+        {shape.weight_bytes_per_step, shape.kv_pages(page_size, 1).size_bytes() / static_cast<std::size_t>(page_size)});
+  }
+  return reads;
+}
+
 }  // namespace
 
 RankGroup::RankGroup(RankModels ranks, const ExecutorLimits& limits, int threads, ChoiceTables tables)
     : tables_(std::move(tables)),
       ranks_(std::move(ranks)),
       decode_(tables_.decode, ranks_, limits),
+      reads_(reads_of_ranks(ranks_, limits.page_size)),
       weight_bytes_per_step_(heddle::weight_bytes_per_step(ranks_)),
       cache_bytes_per_token_(cache_bytes(ranks_, limits.page_size, 1) / static_cast<std::size_t>(limits.page_size)),
       channel_(size()) {

@@ -47,6 +47,13 @@ class RankGroup {
   // A step by itself: start, finish.
   Tensor run(const StepPlan& plan);
 
+  // What a step of one rank reads.
+  struct Reads {
+    std::size_t weight_bytes_per_step = 0;
+    std::size_t cache_bytes_per_token = 0;
+  };
+  Reads reads_of(int rank) const { return reads_[static_cast<std::size_t>(rank)]; }
+
   // Of all ranks.
   std::size_t weight_bytes_per_step() const { return weight_bytes_per_step_; }
   std::size_t cache_bytes_per_token() const { return cache_bytes_per_token_; }
@@ -63,6 +70,7 @@ class RankGroup {
   ChoiceTables tables_;
   RankModels ranks_;  // without the models, which are the executors'
   DecodeChooser decode_;
+  std::vector<Reads> reads_;  // by rank
   std::size_t weight_bytes_per_step_;
   std::size_t cache_bytes_per_token_;
   StepChannel channel_;                 // to ranks that are threads

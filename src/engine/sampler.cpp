@@ -83,6 +83,13 @@ std::int32_t Sampler::sample(std::span<const float> logits, const StepSample& sa
                    candidates_);
 }
 
+std::int64_t rank_among(std::span<const float> logits, std::int32_t id) {
+  const auto index = static_cast<std::size_t>(id);
+  const float own = logits[index];
+  return 1 + std::ranges::count_if(logits, [own](float logit) { return logit > own; }) +
+         std::ranges::count(logits.first(index), own);
+}
+
 double Sampler::logprobs(std::span<const float> logits, std::int32_t id, std::span<TokenLogprob> top) {
   const double largest = *std::ranges::max_element(logits);
   double sum = 0;

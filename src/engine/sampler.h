@@ -32,6 +32,9 @@ struct AnswerIndex {
 // JSON readers keep.
 std::uint64_t seed_of(std::uint64_t seed, AnswerIndex answer);
 
+// The place of token `id` among all by its logit, from 1 on; of equal ones the smaller id goes first.
+std::int64_t rank_among(std::span<const float> logits, std::int32_t id);
+
 // Chooses tokens, one row of logits after the other, by the formulas of kernels/sampling/sample.h. Not thread-safe: it
 // has scratch for one row.
 class Sampler {

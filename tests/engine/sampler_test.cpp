@@ -268,5 +268,13 @@ TEST(SamplingParams, OutOfRangeValuesAreNamed) {
   validate(SamplingParams{});
 }
 
+TEST(Sampler, RanksTokensByTheirLogitAndThenByTheirId) {
+  const std::vector<float> logits{1, 3, 2, 3};
+  EXPECT_EQ(rank_among(logits, 1), 1);
+  EXPECT_EQ(rank_among(logits, 3), 2);
+  EXPECT_EQ(rank_among(logits, 2), 3);
+  EXPECT_EQ(rank_among(logits, 0), 4);
+}
+
 }  // namespace
 }  // namespace heddle

@@ -51,6 +51,29 @@ TEST(CompletionRequest, ReadsEveryParameter) {
   EXPECT_TRUE(request.echo);
 }
 
+TEST(BothRequests, TakeWhatAsksForNothingAndRefuseTheRestByName) {
+  const std::string prompt = R"({"prompt": "a", )", messages = R"({"messages": [{"role": "user", "content": "a"}], )";
+  for (const char* harmless :
+       {R"("length_penalty": 1)", R"("length_penalty": 1.0)", R"("priority": 0)", R"("return_token_ids": false)",
+        R"("return_tokens_as_token_ids": false)", R"("bad_words": [])", R"("allowed_token_ids": null)",
+        R"("skip_special_tokens": true)", R"("spaces_between_special_tokens": true)", R"("add_special_tokens": true)",
+        R"("guided_decoding_backend": "xgrammar")", R"("continue_final_message": false)", R"("cache_salt": "")",
+        R"("truncate_prompt_tokens": null)", R"("include_reasoning": true)"}) {
+    EXPECT_NO_THROW(completion(prompt + harmless + "}")) << harmless;
+    EXPECT_NO_THROW(chat(messages + harmless + "}")) << harmless;
+  }
+  for (const std::string missing : {R"("length_penalty": 2)", R"("priority": 1)", R"("return_token_ids": true)",
+                                    R"("bad_words": ["x"])", R"("allowed_token_ids": [1])", R"("cache_salt": "s")",
+                                    R"("truncate_prompt_tokens": 5)", R"("continue_final_message": true)"})
+    for (const std::string& start : {prompt, messages}) try {
+        (start == prompt ? completion : chat)(start + missing + "}");
+        ADD_FAILURE() << start << missing;
+      } catch (const ApiError& error) {
+        EXPECT_EQ(error.status, 501) << missing;
+        EXPECT_EQ('"' + error.param + '"', missing.substr(0, missing.find(':')));
+      }
+}
+
 TEST(CompletionRequest, TakesTokensOfOnePrompt) {
   EXPECT_THAT(std::get<std::vector<std::int32_t>>(completion(R"({"prompt": [3, 4]})").prompts[0]), ElementsAre(3, 4));
 }
@@ -122,8 +145,8 @@ void expect_refusal(const Refusal& expected, GenerationRequest (*parse)(const st
   } catch (const ApiError& error) {
     EXPECT_EQ(error.status, expected.status) << error.what();
     EXPECT_EQ(error.param, expected.param) << error.what();
-    const auto json = nlohmann::json::parse(error_json(error));
-    EXPECT_EQ(json["error"]["message"], error.what());
+    const auto object = nlohmann::json::parse(error_json(error));
+    EXPECT_EQ(object["error"]["message"], error.what());
   }
 }
 

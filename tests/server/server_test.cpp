@@ -2,122 +2,19 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <filesystem>
 #include <future>
 #include <memory>
 #include <thread>
 
 #include "base/error.h"
-#include "engine/engine.h"
-#include "engine/generation_defaults.h"
-#include "models/registry.h"
 #include "server/loopback.h"
-#include "server/serve.h"
-#include "weights/checkpoint.h"
+#include "server/running_server.h"
 
 namespace heddle::server {
 namespace {
 
 using nlohmann::json;
 using testing::HasSubstr;
-
-const std::filesystem::path kModel = std::filesystem::path(HEDDLE_SOURCE_DIR) / "assets/demo-llama";
-
-// The demo model, of which some steps fail.
-class FailingModel : public Model {
- public:
-  explicit FailingModel(std::shared_ptr<std::atomic<int>> num_failures)
-      : model_(load_model(Checkpoint(kModel), {})), num_failures_(std::move(num_failures)) {}
-  const ModelShape& shape() const override { return model_->shape(); }
-  Tensor run(const StepTensors& step, const KvPages& kv, Arena& arena, const Execution& execution) override {
-    const int left = *num_failures_;
-    if (left > 0 && execution.compute.dry_run == nullptr) {
-      *num_failures_ = left - 1;
-      throw Failure("a step that fails");
-    }
-    return model_->run(step, kv, arena, execution);
-  }
-
- private:
-  std::unique_ptr<Model> model_;
-  std::shared_ptr<std::atomic<int>> num_failures_;
-};
-
-ServedModel demo_model(int max_sequences, std::int64_t kv_bytes,
-                       const std::shared_ptr<std::atomic<int>>& num_failures = std::make_shared<std::atomic<int>>()) {
-  return {
-      .tokenizer = Tokenizer::load(kModel),
-      .chat_template = ModelChatTemplate::load(kModel),
-      .defaults = {.sampling = {}, .eos_ids = {1}},
-      .make_engine = [max_sequences, kv_bytes, num_failures] {
-        return std::make_unique<Engine>(
-            std::make_unique<FailingModel>(num_failures),
-            EngineOptions{.max_sequences = max_sequences, .page_size = 16, .kv_bytes = kv_bytes, .prefix_cache = true});
-      }};
-}
-
-class Running {
- public:
-  explicit Running(ServeOptions options = {}, std::int64_t kv_bytes = std::int64_t{64} << 20) {
-    options.handles_signals = false;
-    options.service.model_names = {"demo"};
-    server_ = std::make_unique<Server>(options, demo_model(options.service.max_sequences, kv_bytes, num_failures_));
-    thread_ = std::thread([this] { server_->run(); });
-    while (get("/ready").status != 200) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  ~Running() {
-    stop();
-    thread_.join();
-  }
-  void stop() { server_->request_stop(); }
-  std::uint16_t port() const { return port_; }
-  Reply get(const std::string& path, const std::string& headers = {}) {
-    if (port_ == 0) port_ = server_->http().port();
-    return ask(port_, "GET", path, {}, headers);
-  }
-  Reply post(const std::string& path, const json& body, const std::string& headers = {}) {
-    return ask(port_, "POST", path, body.dump(), headers);
-  }
-  void fail_steps(int count) { *num_failures_ = count; }
-  json live() { return get("/live").json(); }
-  // Waits until no answer is under way and the engine has taken notice.
-  json idle() {
-    for (int i = 0; i < 1000; ++i) {
-      json state = live();
-      if (state["queue"]["outstanding"] == 0 && state["batch"]["running"] == 0 && state["queue"]["waiting"] == 0)
-        return state;
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    }
-    return {};
-  }
-
- private:
-  std::shared_ptr<std::atomic<int>> num_failures_ = std::make_shared<std::atomic<int>>(0);
-  std::unique_ptr<Server> server_;
-  std::thread thread_;
-  std::uint16_t port_ = 0;
-};
-
-json story(int max_tokens = 12) {
-  return {{"model", "demo"},
-          {"prompt", "Once upon a time"},
-          {"max_tokens", max_tokens},
-          {"temperature", 0.8},
-          {"seed", 5},
-          {"ignore_eos", true}};
-}
-
-std::string text_of(const std::vector<json>& events) {
-  std::string text;
-  for (const json& event : events)
-    for (const json& choice : event["choices"])
-      if (choice.contains("text"))
-        text += choice["text"].get<std::string>();
-      else if (choice["delta"].contains("content") && choice["delta"]["content"].is_string())
-        text += choice["delta"]["content"].get<std::string>();
-  return text;
-}
 
 TEST(Server, StreamsWhatItAnswersWhole) {
   Running server;
@@ -183,6 +80,9 @@ TEST(Server, EchoScoresThePrompt) {
   EXPECT_EQ(logprobs["token_logprobs"].size(), 4U);
   EXPECT_TRUE(logprobs["token_logprobs"][0].is_null());
   EXPECT_LT(logprobs["token_logprobs"][1], 0);
+  const json scored{{"prompt", {10, 11, 12}}, {"max_tokens", 1}, {"prompt_logprobs", 1}};
+  const json entry = server.post("/v1/completions", scored).json()["choices"][0]["prompt_logprobs"][1];
+  EXPECT_GE(entry["11"]["rank"], 1);  // though it is not among the first
   json only = body;
   only["max_tokens"] = 0;
   EXPECT_EQ(server.post("/v1/completions", only).json()["choices"][0]["logprobs"]["tokens"].size(), 3U);
@@ -223,7 +123,10 @@ TEST(Server, StopsAtStringsAndHoldsBackEnds) {
 }
 
 TEST(Server, RefusesByName) {
-  Running server;
+  ServeOptions options;
+  options.service.access.only_local_hosts = true;
+  options.service.model_names = {"demo", "second"};
+  Running server(options);
   const auto error_of = [](const Reply& reply) { return reply.json()["error"]; };
   EXPECT_EQ(server.post("/v1/embeddings", json::object()).status, 501);
   EXPECT_EQ(server.post("/v1/responses", json::object()).status, 501);
@@ -241,6 +144,7 @@ TEST(Server, RefusesByName) {
   EXPECT_EQ(error_of(too_long)["code"], "context_length_exceeded");
   EXPECT_EQ(error_of(too_long)["param"], "prompt");
   EXPECT_EQ(server.get("/v1/models").json()["data"][0]["id"], "demo");
+  EXPECT_EQ(server.get("/v1/models").json()["data"][1]["id"], "second");
   EXPECT_EQ(server.get("/v1/models/demo").status, 200);
   EXPECT_EQ(server.get("/v1/models/%64em%6F").status, 200);  // clients encode "/" and ":" of names so
   EXPECT_EQ(server.get("/v1/models/demo%").status, 404);
@@ -252,8 +156,8 @@ TEST(Server, RefusesByName) {
   raw.send("NONSENSE\r\n\r\n");
   EXPECT_EQ(parse_reply(raw.read_all()).status, 400);
   const Connection rebound(server.port());
-  rebound.send("GET /v1/models HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n");
-  EXPECT_EQ(parse_reply(rebound.read_all()).status, 200);  // only_local_hosts is off here
+  rebound.send("GET /v1/models HTTP/1.1\r\nHost: 127.evil.example\r\nConnection: close\r\n\r\n");
+  EXPECT_EQ(parse_reply(rebound.read_all()).status, 403);
 }
 
 TEST(Server, AnswersHaveTheFormThatTheyAreAskedFor) {
@@ -363,6 +267,12 @@ TEST(Server, TokenizesBothWays) {
   EXPECT_EQ(server.post("/detokenize", {{"tokens", {-1}}}).status, 400);
   const json texts = server.post("/tokenize", {{"prompt", "Once"}, {"return_token_strs", true}}).json()["token_strs"];
   EXPECT_EQ(texts, json({"<|begin|>", "Once"}));
+  const auto prompt_tokens = [&](bool add) {
+    const json body{{"prompt", "Once"}, {"max_tokens", 1}, {"add_special_tokens", add}};
+    return server.post("/v1/completions", body).json()["usage"]["prompt_tokens"];
+  };
+  EXPECT_EQ(prompt_tokens(true), 2);
+  EXPECT_EQ(prompt_tokens(false), 1);
 }
 
 TEST(Server, KeysOpenEveryRouteButHealth) {
@@ -384,6 +294,14 @@ TEST(Server, KeysOpenEveryRouteButHealth) {
   EXPECT_EQ(metrics.status, 200);
   EXPECT_THAT(metrics.body, HasSubstr("heddle:generation_tokens_total{model_name=\"demo\"} 12"));
   EXPECT_THAT(metrics.body, HasSubstr("heddle:time_to_first_token_seconds_bucket"));
+  EXPECT_THAT(metrics.body, HasSubstr("request_success_total{model_name=\"demo\",finished_reason=\"stop\"} 0"));
+  EXPECT_THAT(metrics.body, HasSubstr("heddle:request_generation_tokens_sum{model_name=\"demo\"} 12"));
+  for (const char* name : {"request_queue_time_seconds", "request_prefill_time_seconds", "request_decode_time_seconds",
+                           "request_inference_time_seconds", "request_prompt_tokens",
+                           "request_max_num_generation_tokens", "request_params_n", "request_params_max_tokens"})
+    EXPECT_THAT(metrics.body, HasSubstr(std::string("heddle:") + name + "_count{model_name=\"demo\"} 1")) << name;
+  EXPECT_THAT(metrics.body, HasSubstr("heddle:iteration_tokens_total_bucket"));
+  EXPECT_THAT(metrics.body, HasSubstr("heddle:cache_config_info{model_name=\"demo\",block_size=\"16\""));
 }
 
 TEST(Server, AFullQueueAnswers429WithRetryAfter) {
@@ -464,34 +382,6 @@ TEST(Server, ASharedPrefixIsComputedOnce) {
   EXPECT_EQ(hits(), 96);                                         // whole pages of 16
 }
 
-TEST(Server, StoppingFinishesWhatIsUnderWay) {
-  auto server = std::make_unique<Running>();
-  json body = story(100);
-  body["stream"] = true;
-  const std::string lone = text_of(server->post("/v1/completions", body).events());
-  const Connection connection(server->port());
-  connection.send(http_text("POST", "/v1/completions", body.dump()));
-  const std::string first = connection.read_some();
-  server.reset();  // SIGTERM's way; the destructor waits for run() to return
-  EXPECT_EQ(text_of(parse_reply(first + connection.read_all()).events()), lone);
-}
-
-TEST(Server, ASecondStopEndsStreamsWithAnError) {
-  ServeOptions options;
-  auto server = std::make_unique<Running>(options);
-  json body = story(450);
-  body["stream"] = true;
-  body["n"] = 16;
-  const Connection connection(server->port());
-  connection.send(http_text("POST", "/v1/completions", body.dump()));
-  const std::string first = connection.read_some();
-  server->stop();
-  server.reset();  // the second
-  const Reply reply = parse_reply(first + connection.read_all());
-  ASSERT_FALSE(reply.events().empty());
-  EXPECT_EQ(reply.events().back()["error"]["type"], "service_unavailable_error");
-}
-
 TEST(Server, LimitsOfHeadAndBodyAreErrors) {
   ServeOptions options;
   options.http.max_body_bytes = 1000;
@@ -524,30 +414,6 @@ TEST(Server, ServesThePageWithAPolicy) {
   const Reply page = server.get("/");
   EXPECT_EQ(page.status, 200);
   EXPECT_THAT(page.head, HasSubstr("Content-Security-Policy: default-src 'none'"));
-}
-
-TEST(Server, AFailedStepFailsItsRequestsAndNoOthers) {
-  Running server;
-  const std::string lone = server.post("/v1/completions", story()).json()["choices"][0]["text"];
-  server.fail_steps(1);
-  const Reply failed = server.post("/v1/completions", story());
-  EXPECT_EQ(failed.status, 500);
-  EXPECT_THAT(failed.body, HasSubstr("a step that fails"));
-  EXPECT_EQ(server.post("/v1/completions", story()).json()["choices"][0]["text"], lone);
-  server.fail_steps(1000);
-  for (int i = 0; i < 5; ++i) EXPECT_EQ(server.post("/v1/completions", story()).status, 500);
-  EXPECT_EQ(server.get("/health").status, 503);
-  EXPECT_EQ(server.live()["state"], "failed");
-}
-
-TEST(Server, AModelThatCannotBeLoadedEndsIt) {
-  ServeOptions options;
-  options.handles_signals = false;
-  options.service.model_names = {"demo"};
-  ServedModel model = demo_model(1, 1 << 20);
-  model.make_engine = []() -> std::unique_ptr<Engine> { throw Failure("no such luck"); };
-  Server server(options, std::move(model));
-  EXPECT_THROW(server.run(), Failure);
 }
 
 }  // namespace
