@@ -50,7 +50,9 @@ def milliseconds(case, bench):
 def modes(folder):
     page = ["# How ranks add what blocks leave", "",
             "Made by `bench/report_steps.py`. What was expected and what it means: [notes/token_weave.md](../notes/token_weave.md).", "",
-            "`no-comm` leaves communication out, so its text is wrong: it says what a step would take if communication were free.", ""]
+            "`no-comm` leaves communication out, so its text is wrong: it says what a step would take if communication were free.", "",
+            "Each table names the commit that was measured. Records of 45ee396a are older than TMA, than fused sums in `weave`, than 8 SMs for"
+            " transfers and than NCCL in `default`: their `weave` and `default` are other code than today's.", ""]
     runs = {}
     for name, record in records_of(folder, "modes-*.json"):
         if found := re.fullmatch(r"modes-(.*)-ranks-(.*)-(decode|prefill)-(.*)\.json", name):
@@ -69,11 +71,24 @@ def modes(folder):
                  table(["mode", *head], rows)]
     for name, record in records_of(folder, "modes-*-figure-4.json"):
         tokens = sorted({row["tokens"] for row in record["rows"]})
+        for row in record["rows"]:  # as older records call it
+            row["way"] = {"all-reduce, norm": "Heddle's all-reduce, norm"}.get(row["way"], row["way"])
         ways = dict.fromkeys(row["way"] for row in record["rows"])
         time = {(row["way"], row["tokens"]): row["microseconds"] for row in record["rows"]}
         page += [f"## All-reduce, residual and norm, rows {record['rows'][0]['hidden']} wide, {record['ranks']} ranks", "",
                  source(name, record) + ". Microseconds by tokens. Not here: " + record["not_reproducible_here"] + ".", "",
                  table(["way", *map(str, tokens)], [[way, *(f"{time[way, count]:.1f}" for count in tokens)] for way in ways])]
+        if not any("NCCL" in way for way in ways):
+            page += ["This record has no row by NCCL, so it compares Heddle's operators with each other alone.", ""]
+    for name, record in records_of(folder, "modes-*-figure-12.json"):
+        rows = [[row["workload"], row["mode"], row.get("split_tokens", "not recorded"),
+                 f"{row['seconds']['median']:.3f} ({row['seconds']['p10']:.3f} to {row['seconds']['p90']:.3f})",
+                 f"{row['tokens_per_second']:.0f}", f"{row['of_default']:.2f}"] for row in record["rows"]]
+        page += [f"## Throughput of traces, {record['model']}, {record['ranks']} ranks", "",
+                 source(name, record) + ". Target: 1.15 of default.", "",
+                 table(["workload", "mode", "split from", "s (p10 to p90)", "tokens/s", "of default"], rows)]
+        if not any("steps_in_two_parts" in row for row in record["rows"]):
+            page += ["Modes ran one after the other in this record, `default` first, and the first sample of each may have captured graphs.", ""]
     return page
 
 

@@ -36,8 +36,9 @@
 #                  llama-3.3-70b where it fits (4 minutes)
 #     decode-choice  decode steps with fused attention: goldens, the 1000 sums by a demo model with wide heads, on one rank and on two
 #                  that share the GPU, `heddle tune decode` of each MODEL (3 minutes)
-#     token-weave  issue 28, on every GPU, or on 2 ranks that share one: the norm's course, the 1000 sums in every mode, figures 4,
-#                  10, 14 and 12, decode and prefill of llama-3-8b in every mode (9 minutes)
+#     token-weave  issue 28, on every GPU, or on 2 ranks that share one (records named shared): the 1000 sums in every mode, in
+#                  weave with steps in two parts; figures 4, 14, 12, 9, 11, 10, 5, 6 and 7, `heddle tune token-weave`, the norm's
+#                  course, also under memcheck (9 minutes)
 #     sequence-attention  issue 29: pieces and strategies against float64, figure 12 beside cuDNN at 9 216, 37 376 and 167 504 tokens
 #                  with heads of 64 and 128, figure 10 on 2 and 4 ranks that share the GPU, memcheck and racecheck; on several
 #                  GPUs also figure 10 with a GPU a rank (9 minutes)
@@ -623,34 +624,47 @@ name_of_card() {  # h200
   nvidia-smi --query-gpu=name --format=csv,noheader | grep -oE '[A-Z][0-9]+' | head -n 1 | tr '[:upper:]' '[:lower:]'
 }
 
-# In the order of what is wanted most. A layer of llama-3.3-70b, since the whole does not fit two GPUs.
+# In the order of what is wanted most; the limits of all but the sums, which take some seconds, add up to 536 s, and what does
+# not fit is skipped by name. A layer of llama-3.3-70b, since the whole does not fit two GPUs.
 token_weave() {
-  local ranks devices mode card figure parts
+  local ranks devices mode card figure name
   card=$(name_of_card)
   ranks=$(nvidia-smi --list-gpus | grep -c '^GPU')
   devices=$(seq -s, -f 'cuda:%g' 0 $((ranks - 1)))
-  [ "$ranks" -gt 1 ] || { ranks=2; devices=$(shared_gpu 2); }
-  run token-weave-course 60 "$bin/heddle_fused_cases" --fabric nvlink-ipc --threads "$ranks" --only all_reduce_norm --calls 60 \
-    --late 100000
+  name=modes-$card-$ranks-ranks
+  [ "$ranks" -gt 1 ] || { ranks=2; devices=$(shared_gpu 2); name=modes-$card-shared-2-ranks; }
   source_folder || return
-  for mode in default symmetric fused weave; do
+  woven_sums "$ranks" "$devices"
+  weave_figure 4 30 "$name" --device "$devices"
+  weave_figure 14 55 "$name" --model synth:llama-3.3-70b,layers=1 --tp "$ranks" --device "$devices" --tokens 1024,4096,8192 --repeats 9
+  run token-weave-tune 60 "$bin/heddle" tune token-weave --model synth:llama-3-8b --tp "$ranks" --device "$devices" --tokens 2048,8192
+  weave_figure 12 75 "$name" --model synth:llama-3-8b --tp "$ranks" --device "$devices" --split-tokens 2048
+  weave_figure 9 30 "$name" --model synth:llama-3-8b,layers=4 --tp "$ranks" --device "$devices" --tokens 4096 --repeats 9
+  weave_figure 11 45 "$name" --model synth:llama-3-8b --tp "$ranks" --device "$devices" --tokens 2048,8192
+  run token-weave-course 40 "$bin/heddle_fused_cases" --fabric nvlink-ipc --threads "$ranks" --only all_reduce_norm --calls 60 \
+    --late 100000
+  run token-weave-memcheck 40 compute-sanitizer --tool memcheck --error-exitcode 9 "$bin/heddle_fused_cases" --fabric nvlink-ipc \
+    --threads "$ranks" --only all_reduce_norm --calls 6
+  for figure in 10 5 6 7; do weave_figure $figure 15 "$name" --device "$devices"; done
+  for mode in default symmetric fused; do
     sums "token-weave-sums-$mode" --device "$devices" --tp "$ranks" --tp-mode $mode
   done
-  for figure in 4 10; do
-    run "token-weave-figure-$figure" 30 "$bin/heddle" bench token-weave --figure $figure --device "$devices" \
-      --json "$logs/modes-$card-$ranks-ranks-figure-$figure.json"
-  done
   for mode in default symmetric fused weave no-comm; do
-    [ $mode = weave ] && parts=(--split-tokens 1024) || parts=()
-    run "token-weave-prefill-$mode" 45 "$bin/heddle" bench prefill --model synth:llama-3-8b --device "$devices" --tp "$ranks" \
-      --tp-mode $mode "${parts[@]}" --tokens 2048,8192 --step-tokens 8192 --repeats 5 --json "$logs/modes-$card-$ranks-ranks-$mode-prefill-llama-3-8b.json"
-    run "token-weave-decode-$mode" 45 "$bin/heddle" bench decode --model synth:llama-3-8b --device "$devices" --tp "$ranks" \
-      --tp-mode $mode --case 1x1024,16x1024 --repeats 5 --json "$logs/modes-$card-$ranks-ranks-$mode-decode-llama-3-8b.json"
+    run "token-weave-decode-$mode" 20 "$bin/heddle" bench decode --model synth:llama-3-8b --device "$devices" --tp "$ranks" \
+      --tp-mode $mode --case 1x1024,16x1024 --repeats 5 --json "$logs/$name-$mode-decode-llama-3-8b.json"
   done
-  run token-weave-figure-14 60 "$bin/heddle" bench token-weave --figure 14 --model synth:llama-3.3-70b,layers=1 --tp "$ranks" \
-    --device "$devices" --tokens 1024,4096,8192 --json "$logs/modes-$card-$ranks-ranks-figure-14.json"
-  run token-weave-figure-12 90 "$bin/heddle" bench token-weave --figure 12 --model synth:llama-3-8b --tp "$ranks" --device "$devices" \
-    --json "$logs/modes-$card-$ranks-ranks-figure-12.json"
+}
+
+# The 1000 sums in steps of two parts: 512 tokens are two of the largest tiles of a GEMM. Fails where no step was cut.
+woven_sums() {  # RANKS DEVICES
+  sums token-weave-sums-weave --device "$2" --tp "$1" --tp-mode weave --split-tokens 512 --max-sequences 256 --verbose
+  run token-weave-sums-in-parts 1 grep -E '^heddle: [1-9][0-9]* of [0-9]+ steps were computed in two parts' "$logs/token-weave-sums-weave.log"
+}
+
+weave_figure() {  # NUMBER SECONDS NAME ARGUMENTS...
+  local figure=$1 limit=$2 name=$3
+  shift 3
+  run "token-weave-figure-$figure" "$limit" "$bin/heddle" bench token-weave --figure "$figure" "$@" --json "$logs/$name-figure-$figure.json"
 }
 
 # In the order of what is wanted most. 37 376 tokens are Flux 3072's, 4 608 Flux 1024's, 167 504 those of 20 s of CogVideoX.

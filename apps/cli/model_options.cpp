@@ -52,10 +52,6 @@ std::string text_of(const RankModels& ranks) {
   return text;
 }
 
-// Where nothing is tuned. On two H100s no step of up to 8192 tokens was faster in two parts than whole and fused
-// (docs/notes/token_weave.md); on the CPU a few tiles.
-constexpr int kSplitTokensOnGpu = 16384, kSplitTokensOnCpu = 64;
-
 // What `heddle tune` has found; nothing: it did not run.
 std::optional<SplitOptions> tuned_split_here(const SplitKey& key) {
   const TunedStore store(default_tuned_store_file(), machine_key(), HEDDLE_VERSION);
@@ -84,15 +80,16 @@ CutOffs tuned_sums_here(bool processes, Device device, int ranks) {
 
 // Of TpMode::weave.
 SplitOptions weave_split(const ModelOptions& options, const SplitKey& key) {
-  const int otherwise = key.device == DeviceKind::cpu ? kSplitTokensOnCpu : kSplitTokensOnGpu;
-  SplitOptions split{.kind = SplitKind::smart, .min_tokens = options.split_tokens.value_or(otherwise)};
-  if (!options.split_tokens) split = tuned_split_here(key).value_or(split);
+  SplitOptions split = options.split_tokens
+                           ? SplitOptions{.kind = SplitKind::smart, .min_tokens = *options.split_tokens}
+                           : tuned_split_here(key).value_or(untuned_split(key));
   split.transfer_sms = options.transfer_sms.value_or(split.transfer_sms);
   return split;
 }
 
 std::string text_of(const SplitOptions& split) {
-  if (split.kind == SplitKind::none) return "no step is computed in two parts: tuning found none that is faster so";
+  if (split.kind == SplitKind::none)
+    return "no step is computed in two parts: none is known to be faster so (heddle tune token-weave; --split-tokens)";
   return fmt::format(
       "steps of {} tokens or more are computed in two parts; smaller ones, and those with fewer than two tiles of a "
       "GEMM, as a whole",
@@ -112,11 +109,11 @@ std::string text_of(const ChoiceTables& tables) {
 }
 
 // How rank 0 chooses the attention of decode steps.
-DecodeTable decode_table(const ModelSource& source, const ModelOptions& options, Device device) {
+DecodeTable decode_table(const ModelSource& source, const ModelOptions& options, const std::vector<Device>& devices) {
   if (options.decode == DecodeMode::plain) return {};
-  if (options.decode == DecodeMode::fused) return forced_decode(device.kind);
+  if (options.decode == DecodeMode::fused) return forced_decode(devices.front().kind);
   const TunedStore store(default_tuned_store_file(), machine_key(), HEDDLE_VERSION);
-  return tuned_decode(store, split_key_of(source, options.ranks, device)).value_or(DecodeTable{});
+  return tuned_decode(store, split_key_of(source, options, devices)).value_or(DecodeTable{});
 }
 
 // Why all decode steps have separate operators, or what each has.
@@ -180,6 +177,14 @@ MemoryPlan plan_on(Device device, const ModelSource& source, const EngineOptions
 void set_limits(const ModelSource& source, const ModelOptions& options, EngineOptions& engine) {
   engine.max_context = options.context;
   engine.max_sequences = options.max_sequences.value_or(engine.max_sequences);
+  engine.max_tokens_per_step = options.step_tokens.value_or(engine.max_tokens_per_step);
+  if (options.step_tokens && *options.step_tokens < engine.max_sequences) {
+    if (options.max_sequences)
+      throw_error<InputError>(
+          "--step-tokens {}: each of {} prompts needs a token of a step; --max-sequences {} or less",
+          *options.step_tokens, engine.max_sequences, *options.step_tokens);
+    engine.max_sequences = *options.step_tokens;
+  }
   if (options.kv_bytes) engine.kv_bytes = options.kv_bytes;
   const std::optional<std::int64_t> context = describe_model(source.config()).context;
   if (options.context && context && *options.context > *context)
@@ -325,9 +330,13 @@ void add_limit_options(CLI::App& command, ModelOptions& options, Sequences seque
           "Memory of the KV cache at most, like 4GiB; default: a quarter of the free memory on the CPU, all of it on a "
           "GPU")
       ->type_name("SIZE");
-  if (sequences == Sequences::many)
-    add_number_option<int>(command, "--max-sequences", options.max_sequences,
-                           "Prompts that run at once; others wait; default 64", {.min = 1, .max = 1 << 12});
+  if (sequences == Sequences::one) return;
+  add_number_option<int>(command, "--max-sequences", options.max_sequences,
+                         "Prompts that run at once; others wait; default 64", {.min = 1, .max = 1 << 12});
+  add_number_option<int>(command, "--step-tokens", options.step_tokens,
+                         "Tokens of a step at most, of all prompts together; longer prompts are computed in several "
+                         "steps; default 512 on the CPU and 2048 on a GPU",
+                         {.min = 1, .max = 1 << 17});
 }
 
 void add_ranks_option(CLI::App& command, int& ranks) {
@@ -383,10 +392,12 @@ void add_tensor_parallel_options(CLI::App& command, ModelOptions& options) {
           "else plain")
       ->check(CLI::IsMember(decode_mode_names()))
       ->default_str("auto");
-  add_number_option<int>(command, "--split-tokens", options.split_tokens,
-                         "With --tp-mode weave, tokens of the smallest step that is computed in two parts; default "
-                         "what heddle tune found, else 16384 on GPUs and 64 on the CPU",
-                         {.min = 2, .max = 1 << 20});
+  add_number_option<int>(
+      command, "--split-tokens", options.split_tokens,
+      "With --tp-mode weave, tokens of the smallest step that is computed in two parts; default "
+      "what heddle tune token-weave found, else 16384 on GPUs, and none on the CPU or of a model with "
+      "experts",
+      {.min = 2, .max = 1 << 20});
   add_transfer_sms_option(command, options);
 }
 
@@ -438,6 +449,12 @@ RankModels load(const ModelSource& source, const ModelOptions& given, EngineOpti
       log_warning("--tp-mode no-comm: nothing crosses ranks, so the text is wrong; it is for measurements alone");
     if (options.ranks == 1 && options.tp_mode != TpMode::automatic)
       log_warning("--tp-mode {}: has no effect on one rank; --tp N gives more", name_of(options.tp_mode));
+    if (options.tp_mode != TpMode::weave && options.split_tokens)
+      log_warning("--split-tokens has no effect with --tp-mode {}; --tp-mode weave computes steps in two parts",
+                  name_of(options.tp_mode));
+    if (options.tp_mode != TpMode::weave && options.transfer_sms && options.tp_mode != TpMode::automatic)
+      log_warning("--transfer-sms has no effect with --tp-mode {}; --tp-mode weave has steps in two parts",
+                  name_of(options.tp_mode));
   }
   set_limits(source, options, engine);
   std::vector<Device> devices;
@@ -463,7 +480,7 @@ RankModels load(const ModelSource& source, const ModelOptions& given, EngineOpti
     log_warning("{} ranks: {} threads can run at a time here, and ranks that wait for each other's turns are slower",
                 options.num_ranks(), cpu.usable_threads);
   if (options.ranks > 1) {
-    const SplitKey key = split_key_of(source, options.ranks, devices.front());
+    const SplitKey key = split_key_of(source, options, devices);
     // Of processes rank 0 alone asks, since others could have other answers. The mode and the sizes of steps that it finds
     // hold for all (RankWorld::mode, StepPlan). What was tuned needs the others' memory, so machines have the default.
     if (options.tp_mode == TpMode::automatic && options.context_ranks == 1 && !follows &&
@@ -471,6 +488,7 @@ RankModels load(const ModelSource& source, const ModelOptions& given, EngineOpti
       ModeChoice choice = choose_mode(tuned_modes_here(key), key.device);
       loading.tp_mode = choice.mode;
       engine.split = choice.split;
+      engine.split.transfer_sms = key.transfer_sms;
       if (uses_all_reduce_norm(choice.mode)) engine.tables.fused = std::move(choice.fused);
     } else if (loading.tp_mode == TpMode::weave) {
       engine.split = weave_split(options, key);
@@ -484,7 +502,7 @@ RankModels load(const ModelSource& source, const ModelOptions& given, EngineOpti
       if (loading.tp_mode == TpMode::weave) write_stderr(fmt::format("heddle: {}\n", text_of(engine.split)));
     }
   }
-  if (!follows) engine.tables.decode = decode_table(source, options, devices.front());
+  if (!follows) engine.tables.decode = decode_table(source, options, devices);
   Progress progress("loading", source.total_bytes(), kGigabytes, shown_unless(options.quiet));
   loading.on_progress = [&](std::size_t done) { progress.update(done); };
   const auto begin = std::chrono::steady_clock::now();
@@ -503,15 +521,32 @@ RankModels load(const ModelSource& source, const ModelOptions& given, EngineOpti
   return ranks;
 }
 
-SplitKey split_key_of(const ModelSource& source, int ranks, Device device) {
+void report_parts(const Engine& engine, const ModelOptions& options) {
+  const PartCounts& counts = engine.part_counts();
+  if (!options.verbose || counts.tile_tokens == 0) return;
+  write_stderr(
+      fmt::format("heddle: {} of {} steps were computed in two parts; {} stayed whole because they have fewer than two "
+                  "tiles of {} tokens\n",
+                  counts.in_two_parts, counts.steps, counts.below_two_tiles, counts.tile_tokens));
+}
+
+SplitKey split_key_of(const ModelSource& source, const ModelOptions& options, const std::vector<Device>& devices) {
   const ModelDescription model = describe_model(source.config());
+  std::string dtype = options.dtype ? std::string(name_of(*options.dtype)) : "stored";
+  if (options.compute == Compute::float32) dtype += "-in-float32";
+  const Device first = devices.front();
+  const bool shared = first.kind == DeviceKind::cuda && std::ranges::count(devices, first) > 1;
   return {.layers = model.layers.value_or(0),
           .hidden = model.hidden.value_or(0),
           .intermediate = model.intermediate.value_or(0),
           .heads = model.heads.value_or(0),
+          .kv_heads = model.kv_heads.value_or(0),
           .experts = model.experts.value_or(0),
-          .ranks = ranks,
-          .device = device.kind};
+          .dtype = std::move(dtype),
+          .ranks = options.ranks,
+          .device = first.kind,
+          .shared = shared,
+          .transfer_sms = options.transfer_sms.value_or(SplitOptions{}.transfer_sms)};
 }
 
 std::string explain_bad_logits(const std::string& model, const std::string& error) {

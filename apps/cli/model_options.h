@@ -44,6 +44,7 @@ struct ModelOptions {
   std::optional<std::int64_t> context;   // tokens of a sequence
   std::optional<std::int64_t> kv_bytes;  // of the key-value cache
   std::optional<int> max_sequences;      // that run at once
+  std::optional<int> step_tokens;        // of a step
 
   int num_ranks() const { return ranks * context_ranks; }
 };
@@ -72,7 +73,7 @@ void require_ranks(int ranks, int context_ranks);
 // --tp, --tp-mode, --cp and --decode.
 void add_tensor_parallel_options(CLI::App& command, ModelOptions& options);
 
-// --context and --kv-memory; and --max-sequences for commands that run several.
+// --context and --kv-memory; and --max-sequences and --step-tokens for commands that run several.
 enum class Sequences : std::uint8_t { one, many };
 void add_limit_options(CLI::App& command, ModelOptions& options, Sequences sequences);
 
@@ -82,6 +83,9 @@ void add_limit_options(CLI::App& command, ModelOptions& options, Sequences seque
 // than usable, of a context beyond the model's, and what source.warnings() says. Throws InputError for more ranks than
 // the model has pieces, and for several devices without as many ranks.
 RankModels load(const ModelSource& source, const ModelOptions& options, EngineOptions& engine);
+
+// With --verbose and TpMode::weave: how many of the engine's steps were computed in two parts, and why others were not.
+void report_parts(const Engine& engine, const ModelOptions& options);
 
 // Without an engine, on one rank.
 std::unique_ptr<Model> load(const ModelSource& source, const ModelOptions& options);
@@ -93,13 +97,11 @@ std::string explain_bad_logits(const std::string& model, const std::string& erro
 // Throws it as an InputError.
 [[noreturn]] void fail_by_damaged_weights(const std::string& model, const std::string& error);
 
-// What `heddle tune token-weave` stores its choice by.
-SplitKey split_key_of(const ModelSource& source, int ranks, Device device);
+// What `heddle tune` stores its choices by. `devices`: of all ranks.
+SplitKey split_key_of(const ModelSource& source, const ModelOptions& options, const std::vector<Device>& devices);
 
-// The devices that load() chooses, of each rank.
+// The devices that load() chooses, one for each rank; the first of them.
 std::vector<Device> devices_of(const ModelSource& source, const ModelOptions& options);
-
-// The first of them.
 Device device_of(const ModelSource& source, const ModelOptions& options);
 
 // The tokenizer of what a user calls `model`. Throws as load_model_tokenizer does; warns about settings in its file

@@ -1,13 +1,16 @@
 // heddle tune: measures choices on this machine, and keeps them in its tuned store.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <iterator>
 #include <memory>
+#include <optional>
 
 #include "base/error.h"
 #include "cli/bench/decode_steps.h"
 #include "cli/bench/record.h"
 #include "cli/bench/token_weave_steps.h"
 #include "cli/commands.h"
+#include "cli/launched.h"
 #include "cli/number_option.h"
 #include "cli/output.h"
 #include "machine/machine.h"
@@ -19,53 +22,114 @@ namespace {
 
 struct StepTuneOptions {
   ModelOptions model;
-  std::vector<int> tokens{256, 512, 1024, 2048, 4096, 8192};
-  int repeats = 5;
+  std::vector<int> tokens;
+  int repeats = 9;
+
+  // By size, each once.
+  std::vector<int> sizes() const {
+    std::vector<int> sizes = tokens;
+    std::ranges::sort(sizes);
+    const auto again = std::ranges::unique(sizes);
+    sizes.erase(again.begin(), again.end());
+    return sizes;
+  }
 };
 
-void tune_token_weave(const StepTuneOptions& options) {
-  if (options.model.ranks < 2) throw InputError("tune token-weave: one rank exchanges nothing; give --tp N");
-  std::vector<int> tokens = options.tokens;
-  std::ranges::sort(tokens);
-  const std::unique_ptr<ModelSource> source = open_model(options.model.model);
-  TunedStore store(default_tuned_store_file(), machine_key(), HEDDLE_VERSION);
-  const SplitKey key = split_key_of(*source, options.model.ranks, device_of(*source, options.model));
-  // Against the fastest whole steps that are known: as `heddle tune sums` has left it, otherwise as by default.
-  const FusedTable sums = tuned_fused(store, key).value_or(FusedTable{{.fused = false}});
-  const std::vector<SplitSample> samples = measure_splits(options.model, tokens, options.repeats, sums);
-  const SplitOptions chosen = choose_split(samples);
-  put_tuned_split(store, key, chosen);
+// The store of this machine, and what a model's choices are found by.
+struct Tuned {
+  TunedStore store{default_tuned_store_file(), machine_key(), HEDDLE_VERSION};
+  SplitKey key;
 
-  std::vector<std::vector<std::string>> table{{"tokens", "whole ms", "in two parts ms"}};
-  for (const SplitSample& sample : samples)
-    table.push_back({std::to_string(sample.tokens), fmt::format("{:.3f}", 1e3 * sample.whole_seconds),
-                     fmt::format("{:.3f}", 1e3 * sample.split_seconds)});
-  write_stdout(table_text(table));
-  write_stdout(
-      chosen.kind == SplitKind::none
-          ? "no step is computed in two parts: the largest measured one is not faster so\n"
-          : fmt::format("--tp-mode weave computes steps of {} tokens or more in two parts\n", chosen.min_tokens));
-}
+  explicit Tuned(const ModelOptions& model) {
+    const std::unique_ptr<ModelSource> source = open_model(model.model);
+    key = split_key_of(*source, model, devices_of(*source, model));
+  }
+};
 
-void tune_sums(const StepTuneOptions& options) {
-  if (options.model.ranks < 2) throw InputError("tune sums: one rank sums nothing; give --tp N");
-  std::vector<int> tokens = options.tokens;
-  std::ranges::sort(tokens);
-  const std::vector<FusedSample> samples = measure_sums(options.model, tokens, options.repeats);
-  const FusedTable chosen = choose_fused(samples);
-  const std::unique_ptr<ModelSource> source = open_model(options.model.model);
-  TunedStore store(default_tuned_store_file(), machine_key(), HEDDLE_VERSION);
-  put_tuned_fused(store, split_key_of(*source, options.model.ranks, device_of(*source, options.model)), chosen);
-
+// Measures how sums are fastest, keeps it and prints it.
+FusedTable keep_sums(Tuned& tuned, const ModelOptions& model, const std::vector<int>& sizes, int repeats) {
+  const std::vector<FusedSample> samples = measure_sums(model, sizes, repeats);
+  FusedTable chosen = choose_fused(samples);
+  put_tuned_fused(tuned.store, tuned.key, chosen);
   std::vector<std::vector<std::string>> table{{"tokens", "separate ms", "fused ms", "chosen"}};
+  table.reserve(samples.size() + 1);
   for (const FusedSample& sample : samples) {
     const bool fused = choices_for({.fused = chosen}, sample.tokens, 0).fused_sums;
     table.push_back({std::to_string(sample.tokens), fmt::format("{:.3f}", 1e3 * sample.separate_seconds),
                      fmt::format("{:.3f}", 1e3 * sample.fused_seconds), fused ? "fused" : "separate"});
   }
   write_stdout(table_text(table));
+  return chosen;
+}
+
+constexpr int kSumTokens[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192};
+
+// Where `heddle tune sums` has not run: its sizes up to those of the steps, whose parts are smaller.
+std::vector<int> sizes_of_sums(const std::vector<int>& steps) {
+  StepTuneOptions sums;
+  sums.tokens = steps;
+  std::ranges::copy_if(kSumTokens, std::back_inserter(sums.tokens), [&](int size) { return size < steps.back(); });
+  return sums.sizes();
+}
+
+std::vector<std::string> cells_of(const SplitSample& sample, int granule) {
+  std::vector<std::string> cells{std::to_string(sample.tokens),
+                                 fmt::format("{:.3f}", 1e3 * median(sample.whole_seconds))};
+  if (sample.prefix_tokens == 0) {
+    cells.insert(cells.end(), {"-", fmt::format("cannot be cut: fewer than two tiles of {}", granule), "-", "-"});
+    return cells;
+  }
+  const PairedRatio ratio = paired_ratio(sample);
+  cells.insert(
+      cells.end(),
+      {fmt::format("{:.3f}", 1e3 * median(sample.split_seconds)), fmt::format("{:.3f}", ratio.median),
+       fmt::format("{:.3f} to {:.3f}", ratio.low, ratio.high), fmt::format("{:.0f} %", 100 * ratio.confidence)});
+  return cells;
+}
+
+std::string text_of(const std::optional<SplitOptions>& chosen, const MeasuredSplits& measured) {
+  if (!chosen) {
+    const bool cut = std::ranges::any_of(measured.samples, [](const auto& one) { return one.prefix_tokens > 0; });
+    return cut ? fmt::format("nothing is chosen or stored: fewer than {} pairs say too little (--repeats)\n",
+                             kFewestPairs)
+               : fmt::format(
+                     "nothing is chosen or stored: none of these steps can be cut, since tiles have {} tokens\n",
+                     measured.granule);
+  }
+  if (chosen->kind == SplitKind::none)
+    return "no step is computed in two parts: the interval of the largest one that can be cut is not below 0.99\n";
+  return fmt::format("--tp-mode weave computes steps of {} tokens or more in two parts\n", chosen->min_tokens);
+}
+
+// Steps are summed as --tp-mode weave and auto will sum them: by the table of `heddle tune sums`, which is made here if there
+// is none.
+void tune_token_weave(const StepTuneOptions& options) {
+  require_no_run("tune token-weave");
+  if (options.model.ranks < 2) throw InputError("tune token-weave: one rank exchanges nothing; give --tp N");
+  const std::vector<int> tokens = options.sizes();
+  Tuned tuned(options.model);
+  std::optional<FusedTable> sums = tuned_fused(tuned.store, tuned.key);
+  if (!sums) sums = keep_sums(tuned, options.model, sizes_of_sums(tokens), options.repeats);
+  const MeasuredSplits measured = measure_splits(options.model, tokens, options.repeats, *sums);
+  const std::optional<SplitOptions> chosen = choose_split(measured.samples);
+  if (chosen) put_tuned_split(tuned.store, tuned.key, *chosen);
+
+  std::vector<std::vector<std::string>> table{
+      {"tokens", "whole ms", "in two parts ms", "ratio", "interval", "confidence"}};
+  table.reserve(measured.samples.size() + 1);
+  for (const SplitSample& sample : measured.samples) table.push_back(cells_of(sample, measured.granule));
+  write_stdout(table_text(table));
+  write_stdout(text_of(chosen, measured));
+}
+
+void tune_sums(const StepTuneOptions& options) {
+  require_no_run("tune sums");
+  if (options.model.ranks < 2) throw InputError("tune sums: one rank sums nothing; give --tp N");
+  Tuned tuned(options.model);
+  keep_sums(tuned, options.model, options.sizes(), options.repeats);
   write_stdout(
-      "--tp-mode auto chooses so for steps of up to as many tokens, and as the last line says for larger ones\n");
+      "--tp-mode auto and weave choose so for steps of up to as many tokens, and as the last line says for larger "
+      "ones\n");
 }
 
 struct DecodeTuneOptions {
@@ -76,14 +140,14 @@ struct DecodeTuneOptions {
 };
 
 void tune_decode(DecodeTuneOptions options) {
+  require_no_run("tune decode");
   std::ranges::sort(options.batches);
   std::ranges::sort(options.contexts);
   const std::vector<DecodeSample> samples =
       measure_decode(options.model, options.batches, options.contexts, options.repeats);
   const DecodeTable chosen = choose_decode(samples);
-  const std::unique_ptr<ModelSource> source = open_model(options.model.model);
-  TunedStore store(default_tuned_store_file(), machine_key(), HEDDLE_VERSION);
-  put_tuned_decode(store, split_key_of(*source, options.model.ranks, device_of(*source, options.model)), chosen);
+  Tuned tuned(options.model);
+  put_tuned_decode(tuned.store, tuned.key, chosen);
 
   std::vector<std::vector<std::string>> table{
       {"texts", "context", "separate ms", "fused ms", "fastest fused", "chosen"}};
@@ -112,7 +176,7 @@ void add_tune_options(CLI::App& command, StepTuneOptions& options) {
           fmt::format("Tokens of the measured steps; default {} to {}", options.tokens.front(), options.tokens.back()))
       ->delimiter(',')
       ->check(CLI::Range(1, 1 << 17));
-  add_number_option<int>(command, "--repeats", options.repeats, "Times each step runs; default 5",
+  add_number_option<int>(command, "--repeats", options.repeats, "Times each step runs; default 9",
                          {.min = 1, .max = 1000});
 }
 
@@ -122,13 +186,17 @@ void add_tune(CLI::App& app) {
   CLI::App* tune = app.add_subcommand("tune", "Measure choices on this machine and keep them");
   tune->require_subcommand(1);
   const auto options = std::make_shared<StepTuneOptions>();
-  CLI::App* command = tune->add_subcommand(
-      "token-weave", "From which number of tokens on a model's steps are faster in two parts (--tp-mode weave)");
+  CLI::App* command =
+      tune->add_subcommand("token-weave",
+                           "From which number of tokens on a model's steps are faster in two parts (--tp-mode weave); "
+                           "measures sums, too, where heddle tune sums has not run");
+  options->tokens = {256, 512, 1024, 2048, 4096, 8192};
   add_tune_options(*command, *options);
+  add_transfer_sms_option(*command, options->model);
   command->callback([options] { tune_token_weave(*options); });
 
   const auto of_sums = std::make_shared<StepTuneOptions>();
-  of_sums->tokens = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048};
+  of_sums->tokens.assign(std::begin(kSumTokens), std::end(kSumTokens));
   CLI::App* sums = tune->add_subcommand(
       "sums",
       "For which numbers of tokens a model's steps are faster with sum over ranks, residual and norm in one "

@@ -301,6 +301,15 @@ Engine::Started& Engine::started(int steps_ago) {
   return steps_[static_cast<std::size_t>((next_step_ + Executor::kMostInFlight - steps_ago) % Executor::kMostInFlight)];
 }
 
+void Engine::count_parts(const StepPlan& plan) {
+  const bool wanted =
+      limits_.split.kind != SplitKind::none && std::ssize(plan.tokens) >= std::int64_t{limits_.split.min_tokens};
+  part_counts_.tile_tokens = executor().tiles().granule();
+  ++part_counts_.steps;
+  part_counts_.in_two_parts += plan.prefix_tokens > 0 ? 1 : 0;
+  part_counts_.below_two_tiles += wanted && plan.prefix_tokens == 0 ? 1 : 0;
+}
+
 // Returns false when there is nothing to compute.
 bool Engine::start_step() {
   if (executor().num_in_flight() > 0) follow(started(1));
@@ -308,6 +317,7 @@ bool Engine::start_step() {
   scheduler_.plan(step.plan);
   if (step.plan.sequences.empty()) return false;
   ranks_.choose(step.plan);
+  count_parts(step.plan);
   step.statistics = statistics_of(step.plan);
   note_started(step.plan);
   step.chooses = chooses_on_device(step.plan);

@@ -109,6 +109,14 @@ StepLimits step_limits(Device device, const EngineOptions& options);
 // Tokens that a rank keeps of a page.
 int page_size_of(Device device, const EngineOptions& options);
 
+// Of all steps of an engine, as EngineOptions::split has cut them.
+struct PartCounts {
+  std::int64_t steps = 0;
+  std::int64_t in_two_parts = 0;
+  std::int64_t below_two_tiles = 0;  // whole for that reason alone: they have the tokens that the options ask for
+  int tile_tokens = 0;               // of the largest tile; 0: no step can be cut
+};
+
 struct EngineStatus {
   int num_running = 0;
   int num_waiting = 0;
@@ -187,6 +195,7 @@ class Engine {
   const StepStatistics& last_step() const { return statistics_; }
 
   EngineStatus status() const;
+  const PartCounts& part_counts() const { return part_counts_; }
   // Of at most `most` requests, the running ones first.
   std::vector<RequestProgress> progress(std::size_t most) const;
 
@@ -217,6 +226,7 @@ class Engine {
   void hold_back_ends(const Request& request, Running& running) const;
   static void allow_ends(Running& running);
   bool start_step();
+  void count_parts(const StepPlan& plan);
   void follow(const Started& before);
   bool may_be_followed(const Started& step) const;
   bool chooses_on_device(const StepPlan& plan) const;
@@ -249,6 +259,7 @@ class Engine {
   std::vector<TokenOutput> outputs_;
   StepStatistics statistics_;
   std::vector<double> rank_bytes_;  // EngineStatus
+  PartCounts part_counts_;
   std::int64_t next_id_ = 0;
 };
 

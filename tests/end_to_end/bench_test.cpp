@@ -213,8 +213,8 @@ TEST(Bench, TokenWeaveTimesWorkloadsInEachMode) {
     EXPECT_EQ(row.at("output_tokens"), row.at("workload") == "trace" ? 6 : 4) << rows.back();
     EXPECT_GT(row.at("tokens_per_second").get<double>(), 0) << rows.back();
   }
-  EXPECT_THAT(rows, testing::ElementsAre("default 20:2", "default trace", "fused 20:2", "fused trace", "weave 20:2",
-                                         "weave trace", "no-comm 20:2", "no-comm trace"));
+  EXPECT_THAT(rows, testing::ElementsAre("default 20:2", "fused 20:2", "weave 20:2", "no-comm 20:2", "default trace",
+                                         "fused trace", "weave trace", "no-comm trace"));
   EXPECT_THAT(read_file(drawing, kLongestRecord),
               testing::AllOf(HasSubstr("Throughput"), HasSubstr(">no-comm<"), HasSubstr("</svg>")));
 }
@@ -224,7 +224,18 @@ TEST(Bench, TokenWeaveTimesStepsBySizeOfTheirChunks) {
       run_json({"token-weave", "--figure", "13", "--model", "synth:tiny", "--tp", "2", "--device", "cpu", "--lengths",
                 "20:2", "--step-tokens", "8,16", "--num-prompts", "2", "--repeats", "1"});
   ASSERT_EQ(record.at("rows").size(), 8);
-  EXPECT_EQ(record.at("rows")[1].at("step_tokens"), 16);
+  EXPECT_EQ(record.at("rows")[4].at("step_tokens"), 16);
+  EXPECT_EQ(record.at("rows")[2].at("split_tokens"), nullptr) << "untuned, on the CPU";
+  EXPECT_EQ(record.at("rows")[2].at("steps_in_two_parts"), 0);
+}
+
+TEST(Bench, TokenWeaveTimesALayerInEachMode) {
+  const json record = run_json({"token-weave", "--figure", "14", "--model", "synth:tiny,layers=1", "--tp", "2",
+                                "--device", "cpu", "--tokens", "32", "--repeats", "2"});
+  std::vector<std::string> modes;
+  for (const json& row : record.at("rows")) modes.push_back(row.at("mode").get<std::string>());
+  EXPECT_THAT(modes, testing::ElementsAre("no-comm", "default", "symmetric", "fused", "weave"));
+  EXPECT_EQ(record.at("rows")[4].at("prefix_tokens"), 16);
 }
 
 TEST(Bench, TokenWeaveSaysWhatAFigureOfAModelNeeds) {
@@ -233,6 +244,11 @@ TEST(Bench, TokenWeaveSaysWhatAFigureOfAModelNeeds) {
       {{"--figure", "13", "--model", "synth:tiny"}, "give --tp N"},
       {{"--figure", "12", "--model", "synth:tiny", "--tp", "2", "--lengths", "3"}, "such as 1024:128"},
       {{"--figure", "12", "--model", "synth:tiny", "--tp", "2", "--trace", "/nowhere/at/all"}, "/nowhere/at/all"},
+      {{"--figure", "14", "--model", "synth:tiny", "--tp", "2"}, "give --model synth:NAME,layers=1"},
+      {{"--figure", "4", "--model", "synth:tiny"}, "figure 4 does not take --model"},
+      {{"--figure", "4", "--tp", "2"}, "figure 4 does not take --tp"},
+      {{"--figure", "10", "--sms", "2,16"}, "--sms is of GPUs"},
+      {{"--figure", "11", "--model", "synth:tiny", "--tp", "2", "--trace", "x"}, "figure 11 does not take --trace"},
       {{"--figure", "2"}, "expected one of 1, 3, 4"}};
   for (const auto& [given, message] : cases) {
     std::vector<std::string> args{"bench", "token-weave"};

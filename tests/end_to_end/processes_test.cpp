@@ -108,7 +108,7 @@ TEST(Processes, WhatWasTunedForRank0HoldsForAllRanks) {
   const TemporaryFolder folder;
   ::setenv("HEDDLE_CACHE_DIR", folder.path().c_str(), 1);
   const ProgramResult tuned = run_heddle({"tune", "token-weave", "--model", demo_model().string(), "--tp", "2",
-                                          "--device", "cpu", "--tokens", "32", "--repeats", "1"});
+                                          "--device", "cpu", "--tokens", "32", "--repeats", "5"});
   ASSERT_EQ(tuned.status, 0) << tuned.err;
   const auto store = folder.path() / "tuned.json";
   write_file(store,
@@ -121,6 +121,15 @@ TEST(Processes, WhatWasTunedForRank0HoldsForAllRanks) {
   ::unsetenv("HEDDLE_CACHE_DIR");
   EXPECT_EQ(result.status, 0) << result.err;
   EXPECT_THAT(result.err, AllOf(HasSubstr("--tp-mode weave"), HasSubstr("steps of 16 tokens or more")));
+}
+
+TEST(Processes, TuningIsRefusedByName) {
+  for (const char* what : {"token-weave", "sums", "decode"}) {
+    const ProgramResult result = launch(2, {"heddle", "tune", what, demo_model().string(), "--device", "cpu"});
+    EXPECT_EQ(result.status, 2) << result.err;
+    EXPECT_THAT(result.err,
+                HasSubstr(std::string("heddle tune ") + what + " does not run on the processes of heddle launch"));
+  }
 }
 
 TEST(Processes, RanksThatDifferAreRefusedWithTheRankAndItsValue) {

@@ -144,6 +144,58 @@ TEST(Ranks, TunedSumsAreChosenByAuto) {
   EXPECT_EQ(run_heddle({"tune", "sums", "--model", model, "--device", "cpu"}).status, 2) << "one rank";
 }
 
+// Two parts are measured with the sums that will run: those of tune sums, which are measured first where there are none.
+TEST(Ranks, StepsInTwoPartsAreMeasuredWithTheSumsThatRun) {
+  const TemporaryFolder cache;
+  const EnvironmentVariable in_cache("HEDDLE_CACHE_DIR", cache.path().string());
+  const Arguments tune{"tune", "token-weave", "synth:tiny", "--tp",      "2", "--device",
+                       "cpu",  "--tokens",    "64,64",      "--repeats", "5"};
+  const ProgramResult first = run_heddle(tune);
+  EXPECT_EQ(first.status, 0) << first.err;
+  EXPECT_THAT(first.out, AllOf(HasSubstr("separate ms"), HasSubstr("in two parts ms"), HasSubstr("confidence")));
+  const std::string store = read_file(cache.path() / "tuned.json", 1 << 20);
+  EXPECT_THAT(store, AllOf(HasSubstr("\"fused_sums.token_weave."), HasSubstr("\"token_weave.")));
+  EXPECT_THAT(run_heddle(tune).out, testing::Not(HasSubstr("separate ms"))) << "they are known";
+  const ProgramResult woven = run_heddle({"generate", "synth:tiny", "--prompt", "hello", "--max-tokens", "2", "--tp",
+                                          "2", "--device", "cpu", "--tp-mode", "weave", "--verbose"});
+  EXPECT_THAT(woven.err, HasSubstr("sum, residual and norm")) << "as measured";
+}
+
+TEST(Ranks, AStepThatCannotBeCutTunesNothing) {
+  const TemporaryFolder cache;
+  const EnvironmentVariable in_cache("HEDDLE_CACHE_DIR", cache.path().string());
+  const ProgramResult tuned = run_heddle(
+      {"tune", "token-weave", "synth:tiny", "--tp", "2", "--device", "cpu", "--tokens", "8", "--repeats", "5"});
+  EXPECT_EQ(tuned.status, 0) << tuned.err;
+  EXPECT_THAT(tuned.out, AllOf(HasSubstr("cannot be cut: fewer than two tiles of 16"), HasSubstr("nothing is chosen")));
+  EXPECT_THAT(read_file(cache.path() / "tuned.json", 1 << 20), testing::Not(HasSubstr("\"token_weave.")));
+}
+
+TEST(Ranks, VerboseCountsTheStepsInTwoParts) {
+  const Arguments command{"generate",      demo_model().string(),
+                          "--prompt",      std::string(40, '7'),
+                          "--temperature", "0",
+                          "--max-tokens",  "4",
+                          "--tp",          "2",
+                          "--device",      "cpu",
+                          "--tp-mode",     "weave",
+                          "--verbose"};
+  EXPECT_THAT(run_heddle(extended(command, {"--split-tokens", "2"})).err,
+              HasSubstr("heddle: 1 of 4 steps were computed in two parts; 0 stayed whole because they have fewer than "
+                        "two tiles of 16 tokens"));
+  EXPECT_THAT(run_heddle(extended(command, {"--split-tokens", "2", "--step-tokens", "20"})).err,
+              HasSubstr("heddle: 0 of "));
+  EXPECT_THAT(run_heddle(command).err, HasSubstr("no step is computed in two parts")) << "untuned, on the CPU";
+}
+
+TEST(Ranks, OptionsOfAnotherModeAreNamed) {
+  const ProgramResult result =
+      run_heddle({"generate", demo_model().string(), "--prompt", "1", "--max-tokens", "1", "--tp", "2", "--device",
+                  "cpu", "--tp-mode", "fused", "--split-tokens", "2"});
+  EXPECT_EQ(result.status, 0);
+  EXPECT_THAT(result.err, HasSubstr("--split-tokens has no effect with --tp-mode fused"));
+}
+
 // The forced form, on one rank and on two, and how --verbose tells of it.
 TEST(Ranks, FusedDecodeGivesTheTextsOfSeparateOperators) {
   const Arguments command{

@@ -11,7 +11,7 @@
 namespace heddle {
 namespace {
 
-constexpr SplitKey kSmallModel{.layers = 2, .hidden = 64, .intermediate = 90, .heads = 4, .ranks = 2};
+const SplitKey kSmallModel{.layers = 2, .hidden = 64, .intermediate = 90, .heads = 4, .ranks = 2};
 constexpr int kMany = std::numeric_limits<int>::max();
 
 TEST(ChoiceTables, TheLineOfAStepsSizeDecides) {

@@ -11,7 +11,7 @@
 namespace heddle {
 namespace {
 
-constexpr SplitKey kTunedModel{.layers = 2, .hidden = 64, .intermediate = 90, .heads = 4};
+const SplitKey kTunedModel{.layers = 2, .hidden = 64, .intermediate = 90, .heads = 4};
 constexpr int kUnlimited = std::numeric_limits<int>::max();
 constexpr DecodeChoice kPlain{}, kStreamed{.form = DecodeChoice::Form::streamed},
     kFours{.form = DecodeChoice::Form::clusters, .cluster = 4, .parts = 2};

@@ -9,7 +9,22 @@
 namespace heddle {
 namespace {
 
-constexpr SplitKey kModel{.layers = 80, .hidden = 8192, .intermediate = 28672, .heads = 64, .ranks = 4};
+const SplitKey kModel{.layers = 80, .hidden = 8192, .intermediate = 28672, .heads = 64, .kv_heads = 8, .ranks = 4};
+
+// `pairs` times the same ratio, but for the last one, which is `last`.
+SplitSample sample_of(int tokens, double ratio, double last, int pairs = 9) {
+  SplitSample sample{.tokens = tokens, .prefix_tokens = tokens / 2, .whole_seconds = {}, .split_seconds = {}};
+  sample.whole_seconds.assign(static_cast<std::size_t>(pairs), 2.0);
+  sample.split_seconds.assign(static_cast<std::size_t>(pairs), 2.0 * ratio);
+  sample.split_seconds.back() = 2.0 * last;
+  return sample;
+}
+SplitSample sample_of(int tokens, double ratio) {
+  return sample_of(tokens, ratio, ratio);
+}
+SplitSample not_cut(int tokens) {
+  return {.tokens = tokens, .whole_seconds = {2.0}, .split_seconds = {}};
+}
 
 TEST(TunedSplit, IsFoundAgainForTheSameModelAndRanksAlone) {
   TunedStore store({}, "machine", "1");
@@ -20,6 +35,35 @@ TEST(TunedSplit, IsFoundAgainForTheSameModelAndRanksAlone) {
   SplitKey other = kModel;
   other.ranks = 2;
   EXPECT_FALSE(tuned_split(store, other).has_value());
+}
+
+// A trial in float32, or with ranks that share a GPU, must not decide for others.
+TEST(TunedSplit, WhatChangesAStepsTimesIsAnotherKey) {
+  SplitKey on_gpus = kModel;
+  on_gpus.device = DeviceKind::cuda;
+  on_gpus.transfer_sms = 8;
+  TunedStore store({}, "machine", "1");
+  put_tuned_split(store, on_gpus, {.kind = SplitKind::smart, .min_tokens = 2048});
+  ASSERT_TRUE(tuned_split(store, on_gpus).has_value());
+  const auto differs_by = [&](auto change) {
+    SplitKey other = on_gpus;
+    change(other);
+    return !tuned_split(store, other).has_value();
+  };
+  EXPECT_TRUE(differs_by([](SplitKey& key) { key.dtype = "float32"; }));
+  EXPECT_TRUE(differs_by([](SplitKey& key) { key.kv_heads = 64; }));
+  EXPECT_TRUE(differs_by([](SplitKey& key) { key.shared = true; }));
+  EXPECT_TRUE(differs_by([](SplitKey& key) { key.transfer_sms = 16; }));
+  EXPECT_TRUE(differs_by([](SplitKey& key) { key.device = DeviceKind::cpu; }));
+}
+
+TEST(TunedSplit, UntunedNoStepIsCutWhereThatMayBeSlower) {
+  SplitKey key = kModel;
+  EXPECT_EQ(untuned_split(key).kind, SplitKind::none) << "ranks of the CPU share its cores";
+  key.device = DeviceKind::cuda;
+  EXPECT_EQ(untuned_split(key).min_tokens, kUntunedSplitTokens);
+  key.experts = 8;
+  EXPECT_EQ(untuned_split(key).kind, SplitKind::none) << "experts' weights are read for each part";
 }
 
 TEST(TunedSplit, NeverFasterIsAResultToo) {
@@ -38,11 +82,42 @@ TEST(TunedSplit, WhatIsNoNumberOfTokensIsNotTuned) {
 }
 
 TEST(TunedSplit, NoMeasuredSizeBecomesSlower) {
-  const auto chosen = [](std::vector<SplitSample> samples) { return choose_split(samples); };
-  EXPECT_EQ(chosen({{256, 1, 2}, {512, 2, 1.5}, {1024, 4, 4.5}, {2048, 8, 7}, {4096, 16, 13}}).min_tokens, 2048);
-  EXPECT_EQ(chosen({{256, 1, 0.5}, {512, 2, 1.5}}).min_tokens, 256);
-  EXPECT_EQ(chosen({{256, 1, 0.5}, {512, 2, 2}}).kind, SplitKind::none) << "the largest is not faster";
-  EXPECT_EQ(chosen({}).kind, SplitKind::none);
+  const auto from = [](const std::vector<SplitSample>& samples) { return choose_split(samples).value().min_tokens; };
+  EXPECT_EQ(from({sample_of(256, 2), sample_of(512, 0.7), sample_of(1024, 1.1), sample_of(2048, 0.9)}), 2048);
+  EXPECT_EQ(from({sample_of(256, 0.5), sample_of(512, 0.75)}), 256);
+  EXPECT_EQ(choose_split({sample_of(256, 0.5), sample_of(512, 1)})->kind, SplitKind::none)
+      << "the largest is not faster";
+}
+
+TEST(TunedSplit, IsChosenWhereTheWholeIntervalIsBelow) {
+  EXPECT_EQ(choose_split({sample_of(256, 0.9, 1.2)})->min_tokens, 256) << "one of nine pairs lies outside";
+  EXPECT_EQ(choose_split({sample_of(256, 0.9, 1.2, 5)})->kind, SplitKind::none) << "the interval is all five";
+  SplitSample noisy = sample_of(256, 0.9, 1.2);
+  noisy.split_seconds.front() = 2.4;
+  EXPECT_EQ(choose_split({noisy})->kind, SplitKind::none);
+}
+
+TEST(TunedSplit, WhatCannotBeCutOrHasTooFewPairsSaysNothing) {
+  EXPECT_FALSE(choose_split({}).has_value());
+  EXPECT_FALSE(choose_split({not_cut(8)}).has_value());
+  EXPECT_FALSE(choose_split({sample_of(256, 0.5, 0.5, kFewestPairs - 1)}).has_value());
+  EXPECT_EQ(choose_split({not_cut(8), sample_of(256, 0.5)})->min_tokens, 256);
+}
+
+TEST(PairedRatio, HasAnIntervalOfOrderStatistics) {
+  SplitSample sample{.tokens = 1, .prefix_tokens = 1, .whole_seconds = {}, .split_seconds = {}};
+  for (const double ratio : {0.3, 0.9, 0.1, 0.5, 0.7, 0.2, 0.8, 0.4, 0.6}) {
+    sample.whole_seconds.push_back(4);
+    sample.split_seconds.push_back(4 * ratio);
+  }
+  const PairedRatio nine = paired_ratio(sample);  // 2 (1 + 9) / 512 lie outside of the second to the eighth
+  EXPECT_DOUBLE_EQ(nine.median, 0.5);
+  EXPECT_DOUBLE_EQ(nine.low, 0.2);
+  EXPECT_DOUBLE_EQ(nine.high, 0.8);
+  EXPECT_DOUBLE_EQ(nine.confidence, 1 - 20.0 / 512);
+  sample.whole_seconds.resize(2);
+  sample.split_seconds.resize(2);
+  EXPECT_DOUBLE_EQ(paired_ratio(sample).confidence, 0.5);
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "cli/bench/peer.h"
 #include "cli/bench/record.h"
 #include "cli/bench/steps.h"
+#include "cli/bench/throughput.h"
 #include "cli/format_text.h"
 #include "cli/output.h"
 #include "machine/cpu.h"
@@ -120,6 +121,10 @@ class ModelBench {
     const bool on_gpu = model->device().kind == DeviceKind::cuda;
     num_ranks_ = static_cast<int>(ranks.size());
     devices_ = distinct_devices(ranks);
+    if (ranks.front().world != nullptr)
+      parts_ = {{"tp_mode", name_of(ranks.front().world->mode())},
+                {"split_tokens", split_tokens_of(engine.split)},
+                {"transfer_sms", on_gpu ? ordered_json(engine.split.transfer_sms) : ordered_json()}};
     fill_ = on_gpu && options.model.num_ranks() == 1 ? ContextFill::random : ContextFill::computed;
     const int step_tokens = options.step_tokens > 0 ? options.step_tokens : default_step_tokens(model->device());
     cases_ = kind == Kind::decode ? decode_cases(options) : prefill_cases(options, step_tokens);
@@ -159,6 +164,7 @@ class ModelBench {
     fields["ranks"] = num_ranks_;
     if (options_.model.context_ranks > 1) fields["context_ranks"] = options_.model.context_ranks;
     fields["devices"] = devices_;
+    if (!parts_.empty()) fields.update(parts_);
     fields["context_fill"] = fill_ == ContextFill::random ? "random" : "computed";
     fields["dtype_of_weights"] = std::string(name_of(runner_->shape().dtype));
     fields["weight_bytes_per_step"] = runner_->shape().weight_bytes_per_step;
@@ -190,6 +196,7 @@ class ModelBench {
     runner_->prepare(one, fill_);
     ordered_json result = {{"batch", one.batch}, {"context", one.context}, {"tokens", one.num_tokens}};
     if (kind_ == Kind::prefill) result["step_tokens"] = one.step_tokens;
+    if (num_ranks_ > 1) result["prefix_tokens"] = runner_->prefix_tokens();
     if (peer_) result["peer_case"] = prepare_peer(one);
     const CaseSamples samples = take_turns();
     const ordered_json check = compare_logits();
@@ -391,6 +398,7 @@ class ModelBench {
   ModelDescription description_;
   ContextFill fill_ = ContextFill::computed;
   int num_ranks_ = 1;        // threads, or processes
+  ordered_json parts_;       // of several ranks: how they add, and which steps are in two parts
   int devices_ = 1;          // that the ranks run on; the limit is that of one, measured, times as many
   std::string fingerprint_;  // of the model, for the baseline
   std::optional<BenchPeer> peer_;

@@ -95,6 +95,9 @@ class StepRunner {
   // Tokens of the first part of the case's first step; 0: it is computed as a whole.
   int prefix_tokens() const { return plans_.empty() ? 0 : plans_.front().prefix_tokens; }
 
+  // Tokens of the largest tile, of which each part of a step has one at least; 0: no step can be cut.
+  int granule() const { return ranks_.first().tiles().granule(); }
+
  private:
   StepPlan plan_of(int num_sequences, int first_position, int num_tokens) const;
   void compute_context();

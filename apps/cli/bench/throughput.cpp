@@ -47,6 +47,8 @@ BenchResult bench_throughput(const ThroughputOptions& options) {
                    {"prompt_tokens", totals.prompt_tokens},
                    {"output_tokens", totals.output_tokens},
                    {"steps", totals.steps},
+                   {"steps_in_two_parts", totals.steps_in_parts},
+                   {"split_tokens", split_tokens_of(engine_options.split)},
                    {"seconds", totals.seconds},
                    {"requests_per_s", per_second(options.load.num_requests)},
                    {"output_tokens_per_s", output_rate},
@@ -69,6 +71,11 @@ void run_throughput(const ThroughputOptions& options) {
 
 }  // namespace
 
+nlohmann::ordered_json split_tokens_of(const SplitOptions& split) {
+  if (split.kind == SplitKind::none) return nullptr;
+  return split.min_tokens;
+}
+
 LoadTotals run_load(Engine& engine, const ServeLoadOptions& load, const InterruptGuard& guard) {
   std::mt19937_64 random(load.seed);
   // Nothing stops an answer before its length: end tokens are ordinary ones here.
@@ -76,6 +83,7 @@ LoadTotals run_load(Engine& engine, const ServeLoadOptions& load, const Interrup
     engine.submit({.prompt = random_prompt(request.prompt_tokens, engine.model_shape().vocab_size, random),
                    .max_tokens = request.output_tokens});
   LoadTotals totals;
+  const std::int64_t in_parts_before = engine.part_counts().in_two_parts;
   const auto begin = SteadyClock::now();
   while (!engine.idle()) {
     stop_if_interrupted(guard);
@@ -88,6 +96,7 @@ LoadTotals run_load(Engine& engine, const ServeLoadOptions& load, const Interrup
     totals.bytes_read += step.bytes_read;
     ++totals.steps;
   }
+  totals.steps_in_parts = engine.part_counts().in_two_parts - in_parts_before;
   totals.seconds = std::chrono::duration<double>(SteadyClock::now() - begin).count();
   return totals;
 }

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <nlohmann/json.hpp>
 
 #include "cli/bench/bench.h"
 #include "cli/bench/serve_load.h"
@@ -14,9 +15,13 @@ struct LoadTotals {
   std::int64_t prompt_tokens = 0;  // computed: those of a preempted request more than once
   std::int64_t output_tokens = 0;
   std::int64_t steps = 0;
+  std::int64_t steps_in_parts = 0;  // of them, in two (--tp-mode weave)
   std::size_t bytes_read = 0;
   double seconds = 0;
 };
+
+// Of records: tokens of the smallest step that may be computed in two parts; null: none is.
+nlohmann::ordered_json split_tokens_of(const SplitOptions& split);
 
 // Submits the requests of `load` at once, with random prompts, and runs the engine until it is idle. Throws Failure when
 // one of them fails, and Interrupted after a signal.

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
+#include <initializer_list>
 #include <memory>
 
 #include "base/error.h"
@@ -69,6 +70,10 @@ std::vector<Device> weave_devices(const std::string& text, int ranks) {
   if (devices.size() == 1) {
     const int gpus = text == "cuda" ? static_cast<int>(discover_gpus().gpus.size()) : 1;
     if (!cpu && gpus == 0) throw_error<InputError>("--device {}: there is no GPU here (heddle doctor says why)", text);
+    if (gpus == 1 && !cpu)
+      throw_error<InputError>(
+          "--device {}: one GPU, and a sum needs two ranks or more; name it for each, like cuda:0,cuda:0",
+          printable_text(text));
     devices.assign(static_cast<std::size_t>(cpu ? ranks : gpus), devices.front());
     for (std::size_t i = 0; !cpu && i < devices.size() && gpus > 1; ++i) devices[i].index = static_cast<int>(i);
   }
@@ -77,6 +82,28 @@ std::vector<Device> weave_devices(const std::string& text, int ranks) {
     if (device.kind != devices.front().kind)
       throw_error<InputError>("--device {}: ranks are all on the CPU, or all on GPUs", printable_text(text));
   return devices;
+}
+
+// What a figure would not use is not dropped without a word.
+void require_options_of(const CLI::App& command, const TokenWeaveFigure& figure, bool on_gpus) {
+  std::vector<std::string> other;
+  const auto add = [&](std::initializer_list<const char*> names) {
+    other.insert(other.end(), names.begin(), names.end());
+  };
+  const bool of_traces = figure.measure == &measure_trace_figure;
+  const bool sweeps = figure.number == 7 || figure.number == 10;
+  if (!figure.of_model) add({"--model", "--tp", "--compute", "--threads", "--transfer-sms"});
+  if (!of_traces) add({"--split-tokens", "--lengths", "--trace", "--step-tokens", "--num-prompts"});
+  if (of_traces) add({"--tokens"});
+  if (figure.of_model) add({"--ranks", "--hidden"});
+  if (!sweeps) add({"--sms"});
+  for (const std::string& name : other)
+    if (command.get_option(name)->count() > 0)
+      throw_error<InputError>("bench token-weave: figure {} does not take {}", figure.number, name);
+  if (!figure.of_model && on_gpus && command.get_option("--ranks")->count() > 0)
+    throw_error<InputError>("bench token-weave: --ranks is of the CPU; on GPUs --device names one for each rank");
+  if (!figure.of_model && !on_gpus && command.get_option("--sms")->count() > 0)
+    throw_error<InputError>("bench token-weave: --sms is of GPUs; a rank of the CPU has one thread for the operator");
 }
 
 void run_token_weave(const TokenWeaveOptions& options) {
@@ -146,7 +173,8 @@ void add_token_weave_benchmark(CLI::App& bench) {
           },
           "4 all-reduce and norm three ways, 5 all-reduce against reduce-scatter and all-gather, 6 bandwidth of the "
           "reduce-scatter, 7 SMs of the all-reduce, 10 SMs of the fused operator; of a model: 1 and 3 what "
-          "communication adds, 9 splits, 11 latency, 14 one layer (layers=1), 12 throughput of traces, 13 by the "
+          "communication adds, 9 splits, 11 latency, 14 one layer (synth:NAME,layers=1), 12 throughput of traces, 13 "
+          "by the "
           "tokens of a step")
       ->type_name("N")
       ->required();
@@ -200,9 +228,14 @@ void add_token_weave_benchmark(CLI::App& bench) {
                          "Samples; default 20 of operators, 5 of steps, 3 of traces", {.min = 1, .max = 10000});
   command->add_option("--svg", options.svg_file, "Also draw the figure into this file")->type_name("FILE");
   add_json_option(*command, options.json_file);
-  command->callback([given] {
+  command->footer(
+      "Figures of operators run on the CPU unless --device names a GPU for each rank. Rows by multimem (NVLink "
+      "multicast\n"
+      "is off), TileLink and NanoFlow cannot be reproduced here.");
+  command->callback([given, command] {
     TokenWeaveOptions& all = given->options;
-    const bool of_model = std::ranges::find(kWeaveFigures, all.figure, &TokenWeaveFigure::number)->of_model;
+    const TokenWeaveFigure& figure = *std::ranges::find(kWeaveFigures, all.figure, &TokenWeaveFigure::number);
+    const bool of_model = figure.of_model;
     if (of_model && all.model.model.empty())
       throw_error<InputError>("bench token-weave: figure {} is of a model; give --model", all.figure);
     if (of_model && all.model.ranks < 2)
@@ -211,6 +244,7 @@ void add_token_weave_benchmark(CLI::App& bench) {
       all.devices = weave_devices(all.model.devices.empty() ? "cpu" : all.model.devices, given->ranks);
       all.dtype = all.model.dtype;
     }
+    require_options_of(*command, figure, !of_model && all.on_gpus());
     run_token_weave(all);
   });
 }

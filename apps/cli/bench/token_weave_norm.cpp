@@ -7,6 +7,7 @@
 #include "base/buffer.h"
 #include "base/copy.h"
 #include "base/error.h"
+#include "base/function_ref.h"
 #include "cli/bench/collective.h"
 #include "cli/bench/fused.h"
 #include "cli/bench/quantile.h"
@@ -57,7 +58,8 @@ class NormRank {
   }
 
   static CommunicatorOptions communicator_options(const TokenWeaveOptions& options) {
-    CommunicatorOptions chosen{.vendor = false};
+    // Of sweeps by the number of SMs NCCL has no row, as it chooses that itself.
+    CommunicatorOptions chosen{.vendor = options.figure == 4 || options.figure == 5};
     if (options.on_gpus()) chosen.largest_bytes = std::size_t{16} << 20;
     if (options.on_gpus()) chosen.checked_calls = 0;
     return chosen;
@@ -65,6 +67,12 @@ class NormRank {
 
   void all_reduce(std::int64_t tokens) {
     heddle::all_reduce(communicator_, {.input = x_, .output = sum_, .count = count(tokens), .dtype = dtype()}, stream_);
+  }
+  // The same by NCCL.
+  void by_nccl(FunctionRef<void()> collectives) {
+    communicator_.force(Choice{.algorithm = Algorithm::vendor});
+    collectives();
+    communicator_.force(std::nullopt);
   }
   void all_reduce_on(std::int64_t tokens, int sms) {
     Choice choice = communicator_.choose(Collective::all_reduce, count(tokens) * size_of(dtype()));
@@ -102,10 +110,16 @@ class NormRank {
   std::vector<NormWay> ways(const std::vector<int>& tokens, const std::vector<int>& sms) {
     std::vector<NormWay> ways;
     const int figure = options_.figure;
+    const bool nccl = fabric_.has(Capability::vendor_collectives);
     for (const int t : tokens) {
       const std::int64_t own = (t + fabric_.size() - 1) / fabric_.size();
       if (figure == 4) {
-        ways.push_back({"all-reduce, norm", t, 0, [this, t] {
+        if (nccl)
+          ways.push_back({"NCCL's all-reduce, norm", t, 0, [this, t] {
+                            by_nccl([&] { all_reduce(t); });
+                            norm(t);
+                          }});
+        ways.push_back({"Heddle's all-reduce, norm", t, 0, [this, t] {
                           all_reduce(t);
                           norm(t);
                         }});
@@ -117,7 +131,16 @@ class NormRank {
         ways.push_back({"fused", t, 0, [this, t] { fused(t); }});
       }
       if (figure == 5) {
-        ways.push_back({"all-reduce", t, 0, [this, t] { all_reduce(t); }});
+        if (nccl) {
+          ways.push_back({"NCCL's all-reduce", t, 0, [this, t] { by_nccl([&] { all_reduce(t); }); }});
+          ways.push_back({"NCCL's reduce-scatter, all-gather", t, 0, [this, t] {
+                            by_nccl([&] {
+                              reduce_scatter(t);
+                              all_gather(t, sum_, x_);
+                            });
+                          }});
+        }
+        ways.push_back({"Heddle's all-reduce", t, 0, [this, t] { all_reduce(t); }});
         ways.push_back({"reduce-scatter, all-gather", t, 0, [this, t] {
                           reduce_scatter(t);
                           all_gather(t, sum_, x_);

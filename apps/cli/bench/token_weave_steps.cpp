@@ -1,14 +1,18 @@
 #include "cli/bench/token_weave_steps.h"
 
 #include <algorithm>
+#include <map>
 #include <memory>
+#include <string_view>
 
 #include "base/error.h"
+#include "cli/bench/quantile.h"
 #include "cli/bench/record.h"
 #include "cli/bench/steps.h"
 #include "cli/bench/token_weave.h"
 #include "engine/engine.h"
 #include "weights/model_source.h"
+#include "weights/synthetic_model.h"
 
 namespace heddle {
 namespace {
@@ -28,7 +32,11 @@ std::vector<WeaveVariant> variants_of(int figure) {
             {TpMode::no_comm, SplitKind::smart},
             {TpMode::weave, SplitKind::equal},
             {TpMode::weave, SplitKind::smart}};
-  return {{TpMode::no_comm, SplitKind::none}, {TpMode::standard, SplitKind::none}, {TpMode::weave, SplitKind::smart}};
+  return {{TpMode::no_comm, SplitKind::none},
+          {TpMode::standard, SplitKind::none},
+          {TpMode::symmetric, SplitKind::none},
+          {TpMode::fused, SplitKind::none},
+          {TpMode::weave, SplitKind::smart}};
 }
 
 std::vector<StepCase> prompts_of(const std::vector<int>& tokens) {
@@ -49,43 +57,82 @@ std::unique_ptr<StepRunner> runner_of(const ModelOptions& model, TpMode mode, co
   return std::make_unique<StepRunner>(std::move(ranks), cases, engine.threads, 0, split, engine.tables);
 }
 
-std::vector<double> samples_of(StepRunner& runner, SplitKind kind, int repeats) {
-  runner.split({.kind = kind, .min_tokens = 1});
-  runner.sample();  // what happens only the first time
-  std::vector<double> seconds;
-  seconds.reserve(static_cast<std::size_t>(repeats));
-  for (int i = 0; i < repeats; ++i) seconds.push_back(runner.sample());
-  return seconds;
+// Figure 14's time of a layer: that of a step of two layers without that of a step of one, which has embedding, last norm,
+// logits and their gather, too.
+constexpr int kLayerFigure = 14;
+constexpr std::string_view kOneLayer = ",layers=1", kTwoLayers = ",layers=2";
+
+ModelOptions with_two_layers(const ModelOptions& model) {
+  const std::size_t at = model.model.find(kOneLayer);
+  const bool ends = at != std::string::npos &&
+                    (at + kOneLayer.size() == model.model.size() || model.model[at + kOneLayer.size()] == ',');
+  if (!parse_synthetic_name(model.model) || !ends)
+    throw_error<InputError>("bench token-weave: figure 14 is of one layer; give --model synth:NAME{}", kOneLayer);
+  ModelOptions two = model;
+  two.model.replace(at, kOneLayer.size(), kTwoLayers);
+  return two;
 }
+
+// The steps of one variant.
+struct VariantSteps {
+  WeaveVariant variant;
+  StepRunner* runner;
+  StepRunner* less;  // what is subtracted; null: nothing
+  std::vector<double> seconds = {};
+
+  void prepare(const StepCase& one) {
+    seconds.clear();
+    for (StepRunner* const each : {runner, less})
+      if (each != nullptr) {
+        each->prepare(one);
+        sample_of(*each);  // what happens only the first time
+      }
+  }
+  void sample() { seconds.push_back(sample_of(*runner) - (less == nullptr ? 0 : sample_of(*less))); }
+
+  // Variants of a mode share a runner.
+  double sample_of(StepRunner& of) const {
+    of.split({.kind = variant.split, .min_tokens = 1});
+    return of.sample();
+  }
+  int prefix_tokens() const {
+    runner->split({.kind = variant.split, .min_tokens = 1});
+    return runner->prefix_tokens();
+  }
+};
 
 }  // namespace
 
-std::vector<SplitSample> measure_splits(const ModelOptions& model, const std::vector<int>& tokens, int repeats,
-                                        const FusedTable& sums) {
+MeasuredSplits measure_splits(const ModelOptions& model, const std::vector<int>& tokens, int repeats,
+                              const FusedTable& sums) {
   const std::vector<StepCase> cases = prompts_of(tokens);
   const std::unique_ptr<StepRunner> runner = runner_of(model, TpMode::weave, cases);
-  std::vector<SplitSample> samples;
+  MeasuredSplits measured{.samples = {}, .granule = runner->granule()};
   for (const StepCase& one : cases) {
     runner->prepare(one);
-    // By turns, so that a machine that becomes slower does not decide.
-    std::vector<double> whole, split;
-    const auto sample = [&](SplitKind kind) {
+    const auto become = [&](SplitKind kind) {
       runner->split({.kind = kind, .min_tokens = 1});
       const int prefix = runner->prefix_tokens();
       const int summed = std::max(prefix, one.num_tokens - prefix);  // together
       runner->fuse_sums(choices_for({.fused = sums}, summed, 0).fused_sums);
-      return samples_of(*runner, kind, 1).front();
     };
-    for (int i = 0; i < repeats; ++i) {
-      whole.push_back(sample(SplitKind::none));
-      split.push_back(sample(SplitKind::smart));
+    become(SplitKind::smart);
+    SplitSample& sample = measured.samples.emplace_back(SplitSample{
+        .tokens = one.num_tokens, .prefix_tokens = runner->prefix_tokens(), .whole_seconds = {}, .split_seconds = {}});
+    for (const SplitKind kind : {SplitKind::none, SplitKind::smart}) {
+      become(kind);
+      runner->sample();  // what happens only the first time
     }
-    const bool is_cut = runner->prefix_tokens() > 0;
-    samples.push_back({.tokens = one.num_tokens,
-                       .whole_seconds = median(whole),
-                       .split_seconds = is_cut ? median(split) : median(whole)});
+    // By turns, and each of the two first every other time, so that a machine that becomes slower does not decide.
+    for (int i = 0; i < repeats; ++i)
+      for (const SplitKind kind :
+           {i % 2 == 0 ? SplitKind::none : SplitKind::smart, i % 2 == 0 ? SplitKind::smart : SplitKind::none}) {
+        if (kind == SplitKind::smart && sample.prefix_tokens == 0) continue;
+        become(kind);
+        (kind == SplitKind::none ? sample.whole_seconds : sample.split_seconds).push_back(runner->sample());
+      }
   }
-  return samples;
+  return measured;
 }
 
 std::vector<FusedSample> measure_sums(const ModelOptions& model, const std::vector<int>& tokens, int repeats) {
@@ -112,39 +159,52 @@ std::vector<FusedSample> measure_sums(const ModelOptions& model, const std::vect
 
 TokenWeaveResult measure_step_figure(const TokenWeaveOptions& options) {
   const InterruptGuard guard;
+  const bool of_layer = options.figure == kLayerFigure;
+  const ModelOptions whole = of_layer ? with_two_layers(options.model) : options.model;
   const std::vector<StepCase> cases =
       prompts_of(options.tokens.empty() ? std::vector{1024, 2048, 4096, 8192} : options.tokens);
   TokenWeaveResult result;
-  result.cells.push_back({"tokens", "mode", "split", "first part", "ms", "of no-comm"});
-  SvgChart chart{fmt::format("A step, {}, {} ranks", options.model.model, options.model.ranks), "tokens", "ms", {}};
-  std::vector<double> without(cases.size());  // seconds without communication and whole
-  std::unique_ptr<StepRunner> runner;
-  std::optional<TpMode> loaded;
+  result.cells.push_back({"tokens", "mode", "split", "first part", "ms", "p10", "p90", "of no-comm"});
+  SvgChart chart{
+      fmt::format("{}, {}, {} ranks", of_layer ? "A layer" : "A step", options.model.model, options.model.ranks),
+      "tokens",
+      "ms",
+      {}};
+  std::map<TpMode, std::unique_ptr<StepRunner>> runners, runners_of_less;
+  std::vector<VariantSteps> variants;
   for (const WeaveVariant& variant : variants_of(options.figure)) {
-    if (loaded != variant.mode) {
-      runner.reset();  // its memory goes first
-      runner = runner_of(options.model, variant.mode, cases);
-      loaded = variant.mode;
-    }
-    ChartSeries& series = chart.series.emplace_back(
-        ChartSeries{fmt::format("{}, {}", name_of(variant.mode), name_of(variant.split)), {}});
-    for (std::size_t i = 0; i < cases.size(); ++i) {
-      stop_if_interrupted(guard);
-      runner->prepare(cases[i]);
-      const std::vector<double> seconds = samples_of(*runner, variant.split, options.repeats.value_or(5));
-      const double middle = median(seconds);
-      if (variant.mode == TpMode::no_comm && variant.split == SplitKind::none) without[i] = middle;
-      const double ratio = without[i] > 0 ? middle / without[i] : 0;
-      result.rows.push_back({{"tokens", cases[i].num_tokens},
+    std::unique_ptr<StepRunner>& runner = runners[variant.mode];
+    if (runner == nullptr) runner = runner_of(whole, variant.mode, cases);
+    std::unique_ptr<StepRunner>& less = runners_of_less[variant.mode];
+    if (of_layer && less == nullptr) less = runner_of(options.model, variant.mode, cases);
+    variants.push_back({variant, runner.get(), less.get()});
+    chart.series.push_back({fmt::format("{}, {}", name_of(variant.mode), name_of(variant.split)), {}});
+  }
+  const int repeats = options.repeats.value_or(5);
+  for (const StepCase& one : cases) {
+    for (VariantSteps& variant : variants) variant.prepare(one);
+    // Variants by turns, forwards and backwards, so that a machine that becomes slower does not decide.
+    for (int i = 0; i < repeats; ++i)
+      for (std::size_t turn = 0; turn < variants.size(); ++turn) {
+        stop_if_interrupted(guard);
+        variants[i % 2 == 0 ? turn : variants.size() - 1 - turn].sample();
+      }
+    const double without = median(variants.front().seconds);  // communication, whole
+    for (std::size_t i = 0; i < variants.size(); ++i) {
+      const auto& [variant, runner, less, seconds] = variants[i];
+      const double middle = median(seconds), ratio = without > 0 ? middle / without : 0;
+      const int prefix = variants[i].prefix_tokens();
+      result.rows.push_back({{"tokens", one.num_tokens},
                              {"mode", name_of(variant.mode)},
                              {"split", name_of(variant.split)},
-                             {"prefix_tokens", runner->prefix_tokens()},
+                             {"prefix_tokens", prefix},
                              {"seconds", spread(seconds)},
                              {"of_no_comm", ratio}});
-      result.cells.push_back({std::to_string(cases[i].num_tokens), std::string(name_of(variant.mode)),
-                              std::string(name_of(variant.split)), std::to_string(runner->prefix_tokens()),
-                              fmt::format("{:.3f}", 1e3 * middle), fmt::format("{:.3f}", ratio)});
-      series.points.push_back({static_cast<double>(cases[i].num_tokens), 1e3 * middle});
+      result.cells.push_back({std::to_string(one.num_tokens), std::string(name_of(variant.mode)),
+                              std::string(name_of(variant.split)), std::to_string(prefix),
+                              fmt::format("{:.3f}", 1e3 * middle), fmt::format("{:.3f}", 1e3 * quantile(seconds, 0.1)),
+                              fmt::format("{:.3f}", 1e3 * quantile(seconds, 0.9)), fmt::format("{:.3f}", ratio)});
+      chart.series[i].points.push_back({static_cast<double>(one.num_tokens), 1e3 * middle});
     }
   }
   result.svg = svg_of(chart);

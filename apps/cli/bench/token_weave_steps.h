@@ -9,10 +9,15 @@
 
 namespace heddle {
 
-// Prompts of these lengths, each as one step, whole and in two parts by turns: the medians of `repeats`. Either way is summed
-// as `sums` says.
-std::vector<SplitSample> measure_splits(const ModelOptions& model, const std::vector<int>& tokens, int repeats,
-                                        const FusedTable& sums);
+struct MeasuredSplits {
+  std::vector<SplitSample> samples;
+  int granule = 0;  // tokens of the largest tile: a step of fewer than two cannot be cut
+};
+
+// Prompts of these lengths, each as one step, whole and in two parts by turns, `repeats` times each. Either way is summed as
+// `sums` says.
+MeasuredSplits measure_splits(const ModelOptions& model, const std::vector<int>& tokens, int repeats,
+                              const FusedTable& sums);
 
 // The same with each sum over ranks, residual and norm in one operator, and as an all-reduce and a norm.
 std::vector<FusedSample> measure_sums(const ModelOptions& model, const std::vector<int>& tokens, int repeats);

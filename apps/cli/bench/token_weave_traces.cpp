@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "cli/bench/quantile.h"
 #include "cli/bench/record.h"
 #include "cli/bench/throughput.h"
 #include "cli/bench/token_weave.h"
@@ -26,6 +27,7 @@ struct TraceRow {
   std::string workload;
   TpMode mode;
   int step_tokens;
+  SplitOptions split;
   std::vector<double> seconds;
   LoadTotals totals;  // of one run
 
@@ -79,28 +81,59 @@ std::vector<int> step_sizes_of(const TokenWeaveOptions& options, bool on_gpus) {
   return on_gpus ? std::vector{1024, 2048, 4096, 8192} : std::vector{64, 128, 256, 512};
 }
 
+std::int64_t longest_request(const std::vector<TraceWorkload>& workloads) {
+  std::int64_t longest = 2;
+  for (const TraceWorkload& workload : workloads)
+    for (const LoadRequest& request : plan_load(workload.load))
+      longest = std::max<std::int64_t>(longest, std::int64_t{request.prompt_tokens} + request.output_tokens);
+  return longest;
+}
+
+struct TraceEngine {
+  TpMode mode;
+  SplitOptions split;
+  std::unique_ptr<Engine> engine;
+};
+
+// All modes' engines of a size are there at once, so each cache has room for the longest requests alone.
+TraceEngine engine_for(const ModelSource& source, const TokenWeaveOptions& options, TpMode mode, int step_tokens,
+                       std::int64_t longest) {
+  ModelOptions model = options.model;
+  model.tp_mode = mode;
+  model.max_sequences = std::min({kMostSequences, step_tokens, options.num_prompts});  // a token each
+  model.context = longest;
+  model.split_tokens = mode == TpMode::weave ? model.split_tokens : std::nullopt;
+  EngineOptions of_engine{.max_tokens_per_step = step_tokens, .max_logit_rows = *model.max_sequences};
+  RankModels ranks = load(source, model, of_engine);
+  return {mode, of_engine.split, std::make_unique<Engine>(std::move(ranks), of_engine)};
+}
+
 std::vector<TraceRow> measure_traces(const TokenWeaveOptions& options, const std::vector<TraceWorkload>& workloads,
                                      const std::vector<int>& step_sizes) {
   const InterruptGuard guard;
   const std::unique_ptr<ModelSource> source = open_model(options.model.model);
+  const std::int64_t longest = longest_request(workloads);
   std::vector<TraceRow> rows;
-  for (const TpMode mode : kTraceModes)
-    for (const int step_tokens : step_sizes) {
-      ModelOptions model = options.model;
-      model.tp_mode = mode;
-      model.max_sequences = std::min(kMostSequences, step_tokens);  // a token each
-      EngineOptions of_engine{.max_tokens_per_step = step_tokens, .max_logit_rows = *model.max_sequences};
-      RankModels ranks = load(*source, model, of_engine);
-      Engine engine(std::move(ranks), of_engine);
-      run_load(engine, {.num_requests = 1, .prompt_tokens = 8, .output_tokens = 2}, guard);  // what happens only once
-      for (const TraceWorkload& workload : workloads) {
-        TraceRow& row = rows.emplace_back(TraceRow{workload.name, mode, step_tokens, {}, {}});
-        for (int i = 0; i < options.repeats.value_or(3); ++i) {
-          row.totals = run_load(engine, workload.load, guard);
+  for (const int step_tokens : step_sizes) {
+    std::vector<TraceEngine> engines;
+    engines.reserve(std::size(kTraceModes));
+    for (const TpMode mode : kTraceModes) engines.push_back(engine_for(*source, options, mode, step_tokens, longest));
+    for (const TraceWorkload& workload : workloads) {
+      const std::size_t first = rows.size();
+      for (TraceEngine& one : engines) {
+        run_load(*one.engine, workload.load, guard);  // what happens only the first time, such as graphs of its batches
+        rows.push_back({workload.name, one.mode, step_tokens, one.split, {}, {}});
+      }
+      // Engines by turns, forwards and backwards, so that a machine that becomes slower does not decide.
+      for (int i = 0; i < options.repeats.value_or(3); ++i)
+        for (std::size_t turn = 0; turn < engines.size(); ++turn) {
+          const std::size_t index = i % 2 == 0 ? turn : engines.size() - 1 - turn;
+          TraceRow& row = rows[first + index];
+          row.totals = run_load(*engines[index].engine, workload.load, guard);
           row.seconds.push_back(row.totals.seconds);
         }
-      }
     }
+  }
   return rows;
 }
 
@@ -135,7 +168,8 @@ TokenWeaveResult measure_trace_figure(const TokenWeaveOptions& options) {
   const std::vector<int> step_sizes = step_sizes_of(options, on_gpus);
   const std::vector<TraceRow> rows = measure_traces(options, workloads, step_sizes);
   TokenWeaveResult result;
-  result.cells.push_back({"workload", "mode", "step tokens", "requests", "s", "tokens/s", "of default"});
+  result.cells.push_back({"workload", "mode", "step tokens", "requests", "s", "p10", "p90", "tokens/s", "of default",
+                          "split from", "steps in two parts"});
   for (const TraceRow& row : rows) {
     const auto is_default = [&](const TraceRow& other) {
       return other.mode == TpMode::standard && other.workload == row.workload && other.step_tokens == row.step_tokens;
@@ -149,10 +183,17 @@ TokenWeaveResult measure_trace_figure(const TokenWeaveOptions& options) {
                            {"output_tokens", row.totals.output_tokens},
                            {"seconds", spread(row.seconds)},
                            {"tokens_per_second", row.rate()},
-                           {"of_default", of_default}});
+                           {"of_default", of_default},
+                           {"split_tokens", split_tokens_of(row.split)},
+                           {"steps", row.totals.steps},
+                           {"steps_in_two_parts", row.totals.steps_in_parts}});
     result.cells.push_back({row.workload, std::string(name_of(row.mode)), std::to_string(row.step_tokens),
                             std::to_string(options.num_prompts), fmt::format("{:.3f}", median(row.seconds)),
-                            fmt::format("{:.1f}", row.rate()), fmt::format("{:.3f}", of_default)});
+                            fmt::format("{:.3f}", quantile(row.seconds, 0.1)),
+                            fmt::format("{:.3f}", quantile(row.seconds, 0.9)), fmt::format("{:.1f}", row.rate()),
+                            fmt::format("{:.3f}", of_default),
+                            row.split.kind == SplitKind::none ? "-" : std::to_string(row.split.min_tokens),
+                            fmt::format("{} of {}", row.totals.steps_in_parts, row.totals.steps)});
   }
   result.svg = svg_of_traces(options, workloads, step_sizes, rows);
   return result;

@@ -215,6 +215,7 @@ void generate(const GenerateOptions& options) {
   }
   progress.hide();
   batch.print_rest();
+  report_parts(engine, options.model);
   if (interrupt.interrupted()) write_stderr(interrupted_text(batch));
   if (!options.model.quiet && speed.num_prompt_tokens() > 0) {
     const int threads = std::min(engine_options.threads, discover_cpu().usable_threads);
