@@ -39,7 +39,7 @@ def layers_of(events):
 
 
 def lanes_of(events, rank, begin, end):
-    """[(label, spans)] of a rank: computation first, then the lane whose moves are fewer names (the ring's), then others."""
+    """[(label, spans)] of a rank: computation, the ring's lane if it has moved something, and all other transfers."""
     lanes = {}
     for event in events:
         if event["pid"] == rank and event["name"] in COLOURS and event["ts"] >= begin - 1 and end_of(event) <= end + 1:
@@ -49,11 +49,13 @@ def lanes_of(events, rank, begin, end):
         names = {span["name"] for span in spans}
         if names & set(COMPUTE):
             named.append((0, "computation", spans))
-        elif names <= {"pull kv", *WAITS} and "barrier" not in names or names <= {"wait for lane"}:
-            named.append((1, "ring", spans))
         else:
-            named.append((2, "transfers", spans))
-    return [(f"rank {rank}, {label}", spans) for _, label, spans in sorted(named, key=lambda lane: lane[0])]
+            lasts = max((end_of(span) for span in spans if span["name"] != "wait for lane"), default=begin)
+            named.append((lasts, "transfers", spans))
+    named.sort(key=lambda lane: lane[0])
+    if len(named) == 3:  # the layer's last barrier is of the lane of all other transfers
+        named[1] = (named[1][0], "ring", named[1][2])
+    return [(f"rank {rank}, {label}", spans) for _, label, spans in named]
 
 
 def main():

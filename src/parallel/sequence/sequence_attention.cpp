@@ -44,6 +44,14 @@ Stream stream_of(Device device, ThreadPool& pool) {
   return device.kind == DeviceKind::cpu ? Stream(pool) : Stream(device);
 }
 
+// A trace knows a stream's rank from its waits, and a lane that pulls alone may never wait.
+void tell_trace_of_rank(Stream& stream, int rank) {
+  if (stream.device().kind != DeviceKind::cpu || Tracer::active() == nullptr) return;
+  stream.enqueue([rank](ThreadPool&) {
+    if (TraceTrack* const track = track_of_this_thread()) track->set_rank(rank);
+  });
+}
+
 }  // namespace
 
 std::size_t SequenceAttention::heap_bytes(const SequenceMemory& memory) {
@@ -69,6 +77,7 @@ SequenceAttention::SequenceAttention(Fabric& fabric, std::span<const int> team, 
   require(static_cast<int>(team.size()) == mesh.size(), "sequence attention: a team of {} ranks and a mesh of {}",
           team.size(), mesh.size());
   make_layouts();
+  for (Stream* each : {&ring_, &other_}) tell_trace_of_rank(*each, fabric.rank());
   for (int event = 0; event < program_.num_events; ++event) events_.emplace_back(fabric.device());
   // No rank's kernel may wait for a rank that still allocates memory of the GPU that they share.
   if (fabric.device().kind == DeviceKind::cuda) fabric.meet();
