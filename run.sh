@@ -9,7 +9,14 @@ export HEDDLE_PRESET
 if [ $# -eq 0 ]; then
   set -- generate --model "$root/assets/demo-llama" --prompt "Once upon a time" --echo --max-tokens 200 --temperature 0.7 --seed 1
 fi
-if [ "$1" = serve ] && [[ ${2:--} = -* ]] && ! grep -qE ' (-m|--model)' <<<" $*"; then
+names_a_model() {  # WORD...: whether --model, -m or a folder or synth: name is among them
+  local word
+  for word in "$@"; do
+    [[ $word = -m* || $word = --model || $word = --model=* || $word = synth:* || -e $word/config.json ]] && return
+  done
+  return 1
+}
+if [ "$1" = serve ] && [[ ${2:--} = -* ]] && ! names_a_model "${@:2}"; then
   set -- "$@" --model "$root/assets/demo-llama"
 fi
 exec "$root/build/$HEDDLE_PRESET/apps/cli/heddle" "$@"

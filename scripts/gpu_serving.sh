@@ -6,7 +6,7 @@
 #   serve-NAME-C.json    `vllm bench serve` with C clients (16, 64) against each server, prompts and answers of the same lengths
 #   step-decode.json     `heddle bench decode` at those batches: what a step of the server may take
 #   prefix.json          TTFT of prompts of 8192 and 16 tokens, of which the first 8192 are known, or are not
-# Exits with 1 when a part failed; the others run all the same.
+# Exits with 1 when a part failed, as one of `vllm bench serve` does with a failed request; the others run all the same.
 # shellcheck disable=SC2317  # `part` calls the functions
 set -uo pipefail
 [ $# -ge 2 ] || { sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2; }
@@ -87,15 +87,26 @@ serve_vllm() {  # FOLDER PORT
   wait_for "$2" 150
 }
 
+# Figures of a run in which requests failed compare nothing. The count is recorded beside them, in OUT/failed-requests.txt.
+all_answered() {  # NAME COUNT
+  local failed_requests
+  failed_requests=$(python3 -c 'import json, sys; run = json.load(open(sys.argv[1])); print(run["num_prompts"] - run["completed"])' \
+    "$out/serve-$1-$2.json") || return
+  echo "$1, $2 clients: $failed_requests requests failed" | tee -a "$out/failed-requests.txt"
+  [ "$failed_requests" = 0 ]
+}
+
 clients() {  # NAME PORT MODEL TOKENIZER
-  local count
+  local count status=0
   for count in 16 64; do
     with_vllm timeout 90 python3 -m vllm.entrypoints.cli.main bench serve --backend openai --base-url "http://127.0.0.1:$2" \
       --endpoint /v1/completions --model "$3" --tokenizer "$4" --dataset-name random --random-input-len 1024 --random-output-len 128 \
       --num-prompts 256 --max-concurrency "$count" --ignore-eos --percentile-metrics ttft,tpot,itl,e2el --metric-percentiles 50,99,100 \
       --save-result --result-dir "$out" --result-filename "serve-$1-$count.json" >"$out/clients-$1-$count.log" 2>&1 || return
     grep -E 'Output token throughput|Mean TPOT|P99 TTFT|P100 ITL' "$out/clients-$1-$count.log" | sed "s/^/$1, $count clients: /"
+    all_answered "$1" "$count" || status=1
   done
+  return "$status"
 }
 
 measure_heddle() {

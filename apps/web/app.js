@@ -34,7 +34,7 @@ function showView(name, focus) {
     if (selected && focus) button.focus();
   }
   if (location.hash !== `#${name}`) history.replaceState(null, "", `#${name}`);
-  if (name === "live") watchLive(() => parameters().key);
+  if (name === "live") watchLive(() => parameters().admin_key || parameters().key);
   else stopLive();
 }
 

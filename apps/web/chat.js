@@ -31,16 +31,54 @@ function fill(target, text) {
 }
 
 function row(message) {
+  const thoughts = element("div.thoughts");
+  const reasoning = element("details.reasoning", "", [element("summary", "Reasoning"), thoughts]);
   const text = element("div.text");
-  fill(text, message.content);
+  const calls = element("div.calls");
   const note = element("div.note", message.note ?? "");
   const item = element(`li.message.${message.role}`, "", [
     element("div.who", message.role === "user" ? "You" : model || "Model"),
+    reasoning,
     text,
+    calls,
     note,
   ]);
-  return { item, text, note };
+  const view = { item, reasoning, thoughts, text, calls, note };
+  refresh(view, message);
+  return view;
 }
+
+// A call of a tool is shown as the model wrote it.
+function callRow({ name, arguments: written }) {
+  return element("div.call", "", [element("div.call-name", `Call of ${name}`), element("pre", "", [element("code", written)])]);
+}
+
+function refresh(view, message) {
+  const { content, reasoning = "", calls = [] } = message;
+  view.reasoning.hidden = reasoning === "";
+  view.thoughts.textContent = reasoning;
+  fill(view.text, content);
+  view.text.hidden = content === "" && calls.length > 0;
+  view.calls.replaceChildren(...calls.map(callRow));
+}
+
+// Adds what a chunk of the stream brings to the message. False: nothing to show.
+function extend(message, choice) {
+  const delta = choice?.delta ?? {};
+  const text = delta.content ?? choice?.text ?? "";
+  const thought = delta.reasoning_content ?? "";
+  message.content += text;
+  if (thought) message.reasoning = (message.reasoning ?? "") + thought;
+  for (const { index = 0, function: part = {} } of delta.tool_calls ?? []) {
+    message.calls ??= [];
+    const call = (message.calls[index] ??= { name: "", arguments: "" });
+    call.name += part.name ?? "";
+    call.arguments += part.arguments ?? "";
+  }
+  return text !== "" || thought !== "" || (delta.tool_calls ?? []).length > 0;
+}
+
+const isEmpty = (message) => message.content === "" && !message.reasoning && !message.calls;
 
 const nearEnd = () => messagesList.scrollHeight - messagesList.scrollTop - messagesList.clientHeight < 60;
 const toEnd = () => (messagesList.scrollTop = messagesList.scrollHeight);
@@ -91,7 +129,6 @@ async function answer() {
   view.item.classList.add("busy");
   messagesList.append(view.item);
   toEnd();
-  let reasoning = null;
   let first = 0;
   let usage;
   let finish;
@@ -101,21 +138,10 @@ async function answer() {
       usage = chunk.usage ?? usage;
       const choice = chunk.choices?.[0];
       finish = choice?.finish_reason ?? finish;
-      const thought = choice?.delta?.reasoning_content;
-      const text = choice?.delta?.content ?? choice?.text ?? "";
-      if ((text || thought) && !first) first = performance.now();
+      if (!extend(message, choice)) continue;
+      first ||= performance.now();
       const follow = nearEnd();
-      if (thought) {
-        if (!reasoning) {
-          reasoning = element("details.reasoning", "", [element("summary", "Reasoning")]);
-          view.text.before(reasoning);
-        }
-        reasoning.append(thought);
-      }
-      if (text) {
-        message.content += text;
-        fill(view.text, message.content);
-      }
+      refresh(view, message);
       if (follow) toEnd();
     }
   } catch (error) {
@@ -132,7 +158,7 @@ async function answer() {
   view.item.classList.remove("busy");
   message.note = noteOf(start, first, usage, finish);
   view.note.textContent = message.note;
-  if (message.content === "" && finish === "failed") view.item.remove();
+  if (isEmpty(message) && finish === "failed") view.item.remove();
   else messages.push(message);
   saveMessages(messages);
   byId("announce").textContent = finish === "failed" ? "" : `Answer ended: ${message.content.slice(0, 300)}`;
@@ -242,7 +268,7 @@ export function startChat() {
   // What has come of an answer is there after a reload, too.
   addEventListener("pagehide", () => {
     leaving = true;
-    if (partial?.content) saveMessages([...messages, { ...partial, note: "stopped" }]);
+    if (partial && !isEmpty(partial)) saveMessages([...messages, { ...partial, note: "stopped" }]);
   });
   addEventListener("pageshow", (event) => {
     if (event.persisted) location.reload();

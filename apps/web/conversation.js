@@ -1,8 +1,9 @@
-// The conversation and the parameters, as they are kept in the browser and exported. The API key is kept for the tab only.
+// The conversation and the parameters, as they are kept in the browser and exported. Keys are kept for the tab only.
 
 const kConversation = "heddle.conversation";
 const kParameters = "heddle.parameters";
 const kKey = "heddle.key";
+const kAdminKey = "heddle.admin_key";
 const kVersion = 1;
 
 function read(key, otherwise) {
@@ -23,25 +24,36 @@ function write(store, key, text) {
 
 export const loadMessages = () => checked(read(kConversation, []));
 export const saveMessages = (messages) => write(localStorage, kConversation, JSON.stringify(messages));
-export const loadParameters = () => ({ ...read(kParameters, {}), key: sessionStorage.getItem(kKey) ?? "" });
+export const loadParameters = () => ({
+  ...read(kParameters, {}),
+  key: sessionStorage.getItem(kKey) ?? "",
+  admin_key: sessionStorage.getItem(kAdminKey) ?? "",
+});
 
-export function saveParameters({ key, ...others }) {
+export function saveParameters({ key, admin_key, ...others }) {
   write(localStorage, kParameters, JSON.stringify(others));
   write(sessionStorage, kKey, key ?? "");
+  write(sessionStorage, kAdminKey, admin_key ?? "");
 }
+
+const isCall = (call) => typeof call?.name === "string" && typeof call.arguments === "string";
 
 function checked(messages) {
   if (!Array.isArray(messages)) throw new Error("it holds no list of messages");
   return messages.map((message) => {
     if (!["user", "assistant"].includes(message?.role) || typeof message.content !== "string")
       throw new Error("a message has no role and content");
-    const { role, content, note } = message;
-    return typeof note === "string" ? { role, content, note } : { role, content };
+    const { role, content } = message;
+    const kept = { role, content };
+    for (const name of ["note", "reasoning"]) if (typeof message[name] === "string") kept[name] = message[name];
+    if (Array.isArray(message.calls) && message.calls.every(isCall))
+      kept.calls = message.calls.map((call) => ({ name: call.name, arguments: call.arguments }));
+    return kept;
   });
 }
 
 export function exported(messages, parameters) {
-  const { key, ...others } = parameters;
+  const { key, admin_key, ...others } = parameters;
   return JSON.stringify({ heddle_conversation: kVersion, parameters: others, messages }, null, 2);
 }
 

@@ -38,8 +38,8 @@ TEST(EventStream, RejectsALineWithoutEnd) {
 
 TEST(ServeLoad, IsTheSameForTheSameSeed) {
   const ServeLoadOptions options{.num_requests = 50, .rate = 5, .range = 0.5, .seed = 7};
-  const auto one = plan_load(options);
-  const auto two = plan_load(options);
+  const auto one = plan_load(options).requests;
+  const auto two = plan_load(options).requests;
   ASSERT_EQ(one.size(), 50U);
   for (std::size_t i = 0; i < one.size(); ++i) {
     EXPECT_EQ(one[i].arrival_s, two[i].arrival_s);
@@ -53,7 +53,7 @@ TEST(ServeLoad, IsTheSameForTheSameSeed) {
 TEST(ServeLoad, ArrivalsHaveTheRateAndTheBurstiness) {
   constexpr int kRequests = 20'000;
   for (const double burstiness : {0.5, 1.0, 4.0}) {
-    const auto load = plan_load({.num_requests = kRequests, .rate = 8, .burstiness = burstiness});
+    const auto load = plan_load({.num_requests = kRequests, .rate = 8, .burstiness = burstiness}).requests;
     double sum = 0;
     double squares = 0;
     for (std::size_t i = 1; i < load.size(); ++i) {
@@ -70,7 +70,9 @@ TEST(ServeLoad, ArrivalsHaveTheRateAndTheBurstiness) {
 }
 
 TEST(ServeLoad, WithoutARateAllArriveAtOnce) {
-  for (const LoadRequest& request : plan_load({.num_requests = 5, .prompt_tokens = 9, .output_tokens = 4})) {
+  const LoadPlan plan = plan_load({.num_requests = 5, .prompt_tokens = 9, .output_tokens = 4});
+  EXPECT_FALSE(plan.traced_arrivals);
+  for (const LoadRequest& request : plan.requests) {
     EXPECT_EQ(request.arrival_s, 0);
     EXPECT_EQ(request.prompt_tokens, 9);
     EXPECT_EQ(request.output_tokens, 4);
@@ -82,17 +84,32 @@ TEST(ServeLoad, ATraceGivesLengthsAndArrivals) {
   const std::string file = (folder.path() / "trace.jsonl").string();
   std::ofstream(file) << R"({"prompt_tokens": 10, "output_tokens": 2, "arrival_s": 1.5}
 {"prompt_tokens": 20, "output_tokens": 3})";
-  const auto load = plan_load({.num_requests = 3, .trace = file});
-  ASSERT_EQ(load.size(), 3U);
-  EXPECT_EQ(load[0].prompt_tokens, 20);  // in order of arrival
-  EXPECT_EQ(load[1].prompt_tokens, 10);
-  EXPECT_EQ(load[2].arrival_s, 1.5);  // the first line again
+  const LoadPlan plan = plan_load({.trace = file});
+  EXPECT_TRUE(plan.traced_arrivals);
+  ASSERT_EQ(plan.requests.size(), 2U);            // as many as lines
+  EXPECT_EQ(plan.requests[0].prompt_tokens, 20);  // in order of arrival
+  EXPECT_EQ(plan.requests[1].prompt_tokens, 10);
+  EXPECT_EQ(plan.requests[1].arrival_s, 1.5);
+  EXPECT_FALSE(plan_load({.rate = 3, .trace = file}).traced_arrivals);
   std::ofstream(file) << R"({"prompt_tokens": 0, "output_tokens": 3})";
   try {
     plan_load({.trace = file});
     ADD_FAILURE() << "no error";
   } catch (const InputError& error) {
     EXPECT_THAT(error.what(), HasSubstr("trace.jsonl:1: prompt_tokens"));
+  }
+}
+
+TEST(ServeLoad, ATraceIsRepeatedLaterEachTime) {
+  const TemporaryFolder folder;
+  const std::string file = (folder.path() / "trace.jsonl").string();
+  std::ofstream(file) << R"({"prompt_tokens": 10, "output_tokens": 2, "arrival_s": 0}
+{"prompt_tokens": 20, "output_tokens": 3, "arrival_s": 0.5})";
+  const auto load = plan_load({.num_requests = 5, .trace = file}).requests;
+  ASSERT_EQ(load.size(), 5U);
+  for (std::size_t i = 0; i < load.size(); ++i) {
+    EXPECT_EQ(load[i].arrival_s, 0.5 * static_cast<double>(i));
+    EXPECT_EQ(load[i].prompt_tokens, i % 2 == 0 ? 10 : 20);
   }
 }
 

@@ -10,6 +10,10 @@ TYPES = {".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8",
 POLICY = ("default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
           "base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
 WORD_SECONDS = 0.03
+REASONED_CALL = [{"reasoning_content": "They want "}, {"reasoning_content": "the weather."},
+                 {"tool_calls": [{"index": 0, "id": "call_1", "type": "function", "function": {"name": "weather", "arguments": ""}}]},
+                 {"tool_calls": [{"index": 0, "function": {"arguments": '{"city": '}}]},
+                 {"tool_calls": [{"index": 0, "function": {"arguments": '"Bern"}'}}]}]
 BOUNDS = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5]
 
 
@@ -63,6 +67,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self):
         path = self.path.split("?")[0]
+        self.server.keys[path] = self.headers.get("Authorization")
         if path == "/v1/models":
             self.respond_json(200, {"object": "list", "data": [{"id": "demo-llama", "object": "model"}]})
         elif path == "/live":
@@ -92,7 +97,10 @@ class Handler(BaseHTTPRequestHandler):
             words = ["Here:\n", "```python\n", "print('<b>hi</b>')\n", "```\n", "Done."]
         self.begin_stream()
         try:
-            for word in words:
+            deltas = REASONED_CALL if "tool" in last else []
+            for delta in deltas:
+                self.event(json.dumps({"choices": [{"index": 0, "finish_reason": None, "delta": delta}]}))
+            for word in [] if deltas else words:
                 choice = {"index": 0, "finish_reason": None}
                 choice |= {"delta": {"content": word}} if "messages" in body else {"text": word}
                 self.event(json.dumps({"choices": [choice]}))
@@ -110,6 +118,7 @@ def start():
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     server.bodies = []
+    server.keys = {}  # the Authorization of the last GET of each path
     server.num_broken_off = 0
     threading.Thread(target=server.serve_forever, daemon=True).start()
     return server, f"http://127.0.0.1:{server.server_address[1]}"

@@ -7,7 +7,7 @@
     python3 tests/web/page_test.py --url ... --long-answers 20000   # its model writes so many tokens, in seconds: they are stopped
     python3 tests/web/page_test.py --screenshots FOLDER             # also pictures of 400 and 1400 pixels
 
-Needs selenium (PyPI), chromium and chromium-driver (Debian). Exits 77, which ctest calls skipped, where they are missing.
+Needs selenium (PyPI or Debian's python3-selenium), chromium and chromium-driver (Debian). Exits 77, which ctest calls skipped, where they are missing.
 """
 import argparse
 import json
@@ -29,6 +29,7 @@ def find_chromium():
     """A driver, or why there is none."""
     try:
         from selenium import webdriver
+        from selenium.webdriver.chrome.service import Service
     except ImportError:
         return None, "selenium is not installed"
     if not shutil.which("chromium") or not shutil.which("chromedriver"):
@@ -38,7 +39,7 @@ def find_chromium():
     for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"):
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    service = webdriver.ChromeService(executable_path=shutil.which("chromedriver"))
+    service = Service(executable_path=shutil.which("chromedriver"))
     return webdriver.Chrome(options=options, service=service), ""
 
 
@@ -195,6 +196,47 @@ def code_is_text(page, server):
     check(not page.all(".message.assistant b"), "no markup from an answer")
 
 
+def reasoning_and_calls_are_kept(page, server):
+    if not server:
+        return
+    page.new()
+    page.say("use a tool")
+    page.answer()
+
+    def shown():
+        page.find(".message.assistant .reasoning").find_element("css selector", "summary").click()
+        return (page.find(".message.assistant .thoughts").text, page.find(".message.assistant .call-name").text,
+                page.find(".message.assistant .call pre").text)
+
+    expected = ("They want the weather.", "Call of weather", '{"city": "Bern"}')
+    check(shown() == expected, "reasoning and call are shown")
+    page.say("thanks")
+    page.answer()
+    check(page.all(".message.assistant .call-name")[0].text == expected[1], "the next message leaves them there")
+    page.open()
+    page.until("the answer is back", lambda: len(page.all(".message.assistant")) == 2)
+    check(page.all(".message.assistant .call-name")[0].text == expected[1], "a reload leaves the call there")
+    page.all(".message.assistant .reasoning summary")[0].click()
+    check(page.all(".message.assistant .thoughts")[0].text == expected[0], "a reload leaves the reasoning there")
+
+
+def live_view_has_a_key_of_its_own(page, server):
+    if not server:
+        return
+    page.new()
+    page.find("[name=key]").send_keys("user")
+    page.find("[name=admin_key]").send_keys("admin")
+    page.find("#tab-live").click()
+    page.until("the admin key is sent", lambda: server.keys.get("/live") == "Bearer admin")
+    page.find("#tab-chat").click()
+    page.open()
+    page.until("the user's key is sent", lambda: server.keys.get("/v1/models") == "Bearer user")
+    stored = page.driver.execute_script("return JSON.stringify(localStorage)")
+    check("admin" not in json.loads(stored).get("heddle.parameters", ""), "keys are kept for the tab only")
+    for name in ("key", "admin_key"):
+        page.find(f"[name={name}]").clear()
+
+
 def export_and_import(page, _):
     page.new()
     with tempfile.TemporaryDirectory() as folder:
@@ -212,7 +254,7 @@ def export_and_import(page, _):
             URL.createObjectURL = (blob) => { blob.text().then(done); return "#"; };
             document.getElementById("export").click();""")
         check(json.loads(exported)["messages"] == said, "the export is what was imported")
-        check("key" not in json.loads(exported)["parameters"], "the key is not exported")
+        check(not {"key", "admin_key"} & set(json.loads(exported)["parameters"]), "keys are not exported")
     page.find("[name=temperature]").clear()
     page.open()
 
@@ -274,8 +316,8 @@ def screenshots(page, folder):
         page.find("#tab-chat").click()
 
 
-TESTS = [round_trip, parameters_are_sent, stop_and_regenerate, reload_keeps, reload_keeps_what_has_come, errors_are_shown, code_is_text, export_and_import,
-         keyboard, live_view, nothing_is_blocked]
+TESTS = [round_trip, parameters_are_sent, stop_and_regenerate, reload_keeps, reload_keeps_what_has_come, errors_are_shown, code_is_text,
+         reasoning_and_calls_are_kept, live_view_has_a_key_of_its_own, export_and_import, keyboard, live_view, nothing_is_blocked]
 
 
 def main():

@@ -31,6 +31,8 @@ struct ServeBenchOptions {
   std::string svg_file;  // empty: none
 };
 
+constexpr const char* kTracedArrivals = "trace";
+
 // "1,2.5,inf"
 std::vector<double> parse_numbers(const std::string& name, const std::string& text, double least) {
   std::vector<double> values;
@@ -88,7 +90,9 @@ std::string milliseconds(const ordered_json& figures, const char* what, const ch
 
 std::vector<std::string> row_of(const ordered_json& figures) {
   return {
-      figures["rate"].is_null() ? "all at once" : fmt::format("{:g}", figures["rate"].get<double>()),
+      !figures["rate"].is_null()               ? fmt::format("{:g}", figures["rate"].get<double>())
+      : figures["arrivals"] == kTracedArrivals ? "trace"
+                                               : "all at once",
       figures["concurrency"].is_null() ? "-" : std::to_string(figures["concurrency"].get<int>()),
       fmt::format("{}", figures["completed"].get<int>()),
       fmt::format("{}", figures["failed"].get<int>()),
@@ -110,11 +114,17 @@ BenchResult bench_serve(const ServeBenchOptions& options) {
                                               "E2EL mean ms", "good req/s"}};
   ordered_json cases = ordered_json::array();
   std::string failure;
+  std::size_t num_requests = 0;
   const auto run = [&](double rate, int concurrency) {
     ServeLoadOptions load = options.load;
     load.rate = rate;
-    const ServeRun result = run_load(options.target, plan_load(load), concurrency, load.seed, guard);
+    const LoadPlan plan = plan_load(load);
+    num_requests = plan.requests.size();
+    const ServeRun result = run_load(options.target, plan.requests, concurrency, load.seed, guard);
     ordered_json figures = {{"rate", std::isfinite(rate) ? ordered_json(rate) : ordered_json(nullptr)},
+                            {"arrivals", plan.traced_arrivals  ? kTracedArrivals
+                                         : std::isfinite(rate) ? "gamma"
+                                                               : "at once"},
                             {"concurrency", concurrency > 0 ? ordered_json(concurrency) : ordered_json(nullptr)}};
     figures.update(serve_figures(result.answers, result.duration_s, options.goodput));
     rows.push_back(row_of(figures));
@@ -129,7 +139,7 @@ BenchResult bench_serve(const ServeBenchOptions& options) {
   ordered_json fields = {{"url", options.target.url},
                          {"endpoint", options.target.endpoint == ServeEndpoint::chat ? "chat" : "completions"},
                          {"ignore_eos", options.target.ignore_eos},
-                         {"num_requests", options.load.num_requests},
+                         {"num_requests", num_requests},
                          {"burstiness", options.load.burstiness},
                          {"prompt_tokens", options.load.prompt_tokens},
                          {"output_tokens", options.load.output_tokens},
@@ -172,12 +182,13 @@ void add_serve_benchmark(CLI::App& bench) {
   command->add_option("--model", options->target.model, "A model that it serves; default: the first one that it lists")
       ->type_name("NAME");
   command->add_option("--api-key-file", options->key_file, "A file with the API key")->type_name("FILE");
-  add_number_option<int>(*command, "--num-prompts", options->load.num_requests, "Requests of each case; default 100",
+  add_number_option<int>(*command, "--num-prompts", options->load.num_requests,
+                         "Requests of each case; default: as many as the trace has lines, or 100 without one",
                          {.min = 1, .max = 1 << 20});
   command
       ->add_option_function<std::string>(
           "--rate", [options](const std::string& text) { options->rates = parse_numbers("--rate", text, 1e-3); },
-          "Requests a second, a case each, comma-separated; inf (default): all at once")
+          "Requests a second, a case each, comma-separated; inf (default): all at once, or when the trace says")
       ->type_name("NUMBERS");
   command
       ->add_option_function<std::string>(
@@ -199,7 +210,7 @@ void add_serve_benchmark(CLI::App& bench) {
   command
       ->add_option("--trace", options->load.trace,
                    "Lengths from a file: a JSON object a line, {\"prompt_tokens\", \"output_tokens\"} and, for its own "
-                   "arrivals, \"arrival_s\"")
+                   "arrivals, \"arrival_s\"; for more --num-prompts it is repeated, later by its length each time")
       ->type_name("FILE");
   add_number_option<std::uint64_t>(*command, "--seed", options->load.seed,
                                    "Of arrivals, lengths and prompts; default 1");
