@@ -41,7 +41,7 @@
 #                  course, also under memcheck (9 minutes)
 #     sequence-attention  issue 29: pieces and strategies against float64, figure 12 beside cuDNN at 9 216, 37 376 and 167 504 tokens
 #                  with heads of 64 and 128, figure 10 on 2 and 4 ranks that share the GPU, memcheck and racecheck; on several
-#                  GPUs also figure 10 with a GPU a rank (9 minutes)
+#                  GPUs also figure 10 with a GPU a rank, as it is and with emulated links between machines (9 minutes)
 #     fused        fused operators on 2 and 4 ranks that share the GPU: course, tests, a soak with late ranks, benchmarks (5 minutes)
 #     load         `heddle bench load` of each MODEL: time of loading weights against what disk and bus allow (30 s; 25 s; 10 s)
 #     generate     tokens per second of `heddle generate` against steps of `heddle bench decode` (10 s per MODEL)
@@ -685,9 +685,15 @@ sequence_attention() {
     done
   done
   for machines in 4x1 2x2 2x1; do sequence_layer shared nvlink-ipc $machines 4608 128; done
+  sequence_layer shared-links nvlink-ipc 4x1 4608 128 --emulate-links --machine-gbps 5
   for machines in 4x1 2x2 2x1; do
     if [ "$all" = 1 ] || [ "$all" -lt $((${machines/x/*})) ]; then continue; fi
-    for layer in 37376x128 167504x64 4608x128; do sequence_layer gpus nvlink $machines ${layer/x/ }; done
+    for layer in 37376x128 167504x64 4608x128; do
+      sequence_layer gpus nvlink $machines "${layer%x*}" "${layer#*x}"
+      # The paper's transfers beside its computation: 50 GB/s out of 8 A100 at 200 TFLOP/s, here of GPUs at some 600.
+      sequence_layer links nvlink $machines "${layer%x*}" "${layer#*x}" --emulate-links \
+        --machine-gbps "$(awk "BEGIN { print 18.75 * ${machines#*x} }")"
+    done
   done
   for tool in memcheck racecheck; do
     run "sequence-$tool-pieces" 100 compute-sanitizer --tool $tool --error-exitcode 9 "$bin/test_fused" \
@@ -697,12 +703,13 @@ sequence_attention() {
   sequence_ranks_memcheck
 }
 
-# sequence_layer NAME FABRIC MACHINESxRANKS TOKENS HEAD_DIM: a layer of each strategy. "Machines" are names here: no link
-# between them is slower than inside.
+# sequence_layer NAME FABRIC MACHINESxRANKS TOKENS HEAD_DIM ARGUMENTS...: a layer of each strategy. Without --emulate-links
+# "machines" are names here: no link between them is slower than inside.
 sequence_layer() {
-  local name=sequence-$1-$3-$4-x-$5
-  run "$name" 60 "$bin/heddle" bench sequence-attention --figure 10 --fabric "$2" --machines "${3%x*}" --gpus "${3#*x}" --tokens "$4" \
-    --heads 24 --head-dim "$5" --json "$logs/$name-$card.json"
+  local name=sequence-$1-$3-$4-x-$5 fabric=$2 machines=$3 tokens=$4 head_dim=$5
+  shift 5
+  run "$name" 60 "$bin/heddle" bench sequence-attention --figure 10 --fabric "$fabric" --machines "${machines%x*}" \
+    --gpus "${machines#*x}" --tokens "$tokens" --heads 24 --head-dim "$head_dim" --json "$logs/$name-$card.json" "$@"
 }
 
 # A process a rank, as in `sanitize`; they take turns on the GPU.

@@ -3,8 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstring>
-#include <numeric>
+#include <memory>
 #include <vector>
 
 #include "base/error.h"
@@ -83,6 +82,24 @@ TEST(PacedFabric, MessagesArriveAndWhatWasPutBeforeThemIsThere) {
       fabric.barrier(stream);
       fabric.synchronize(stream);
     }
+  });
+}
+
+TEST(PacedFabric, TakesAnyNumberOfStreamsOneAfterTheOther) {
+  on_threads(2, [](Fabric& inner, Stream&) {
+    PacedFabric fabric(inner, {2, 1}, {.bytes_per_second = 1e9});
+    SymmetricMemory memory(fabric, 8);
+    ThreadPool pool(1);
+    constexpr int kStreams = 3 * PacedFabric::kMostStreams;
+    std::vector<std::unique_ptr<Stream>> streams;
+    streams.reserve(kStreams);
+    for (int i = 0; i < kStreams; ++i) {
+      streams.push_back(std::make_unique<Stream>(pool));
+      std::uint64_t word = 0;
+      fabric.get(*streams.back(), 1 - fabric.rank(), &word, memory.data(), sizeof word);
+      fabric.synchronize(*streams.back());
+    }
+    fabric.meet();
   });
 }
 

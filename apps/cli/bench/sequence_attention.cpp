@@ -45,7 +45,8 @@ struct FigureOutput {
 
 std::string text_of(const LayerMeasurement& measured, const Placement& placement) {
   const bool is_emulated = placement.machines > 1 && measured.hosts == RankHosts::one_host;
-  return name_of(measured.hosts) + (is_emulated ? ", emulated machines" : "");
+  return name_of(measured.hosts) + (is_emulated ? ", emulated machines" : "") +
+         (measured.emulates_links ? " and links" : "");
 }
 
 ordered_json json_of(const FigureRow& row) {
@@ -64,7 +65,10 @@ ordered_json json_of(const FigureRow& row) {
   object["measured_elements"] = row.measured->moved_elements;
   object["spread"] = spread(row.measured->samples);
   object["ranks_on"] = name_of(row.measured->hosts);
+  object["fabric"] = row.measured->fabric;
   object["emulated_machines"] = row.placement.machines > 1 && row.measured->hosts == RankHosts::one_host;
+  object["emulated_links"] = row.measured->emulates_links;
+  object["launch"] = row.measured->from_graph ? "graph" : "operations";
   return object;
 }
 
@@ -152,8 +156,8 @@ void run_sequence_bench(const SequenceBenchOptions& options) {
 void require_taken_options(const CLI::App& command, const SequenceBenchOptions& options) {
   using Names = std::set<std::string>;
   static const Names kOfPieces{"--device", "--compare", "--tokens", "--heads", "--head-dim", "--repeats"};
-  static const Names kOfRanks{"--fabric", "--tokens",  "--heads",   "--head-dim",
-                              "--batch",  "--ulysses", "--repeats", "--timed-waits"};
+  static const Names kOfRanks{"--fabric",  "--tokens",      "--heads",         "--head-dim", "--batch",   "--ulysses",
+                              "--repeats", "--timed-waits", "--emulate-links", "--eager",    "--deadline"};
   Names taken{"--figure", "--json", "--help"};
   if (options.figure == 12) {
     taken.insert(kOfPieces.begin(), kOfPieces.end());
@@ -235,6 +239,14 @@ void add_sequence_attention_benchmark(CLI::App& bench) {
   add_sequence_rate_options(*command, options->rates);
   command->add_flag("--timed-waits", layers.timed_waits,
                     "Measured on CPU ranks: computation is replaced by waits as long as the rates say");
+  command->add_flag("--emulate-links", layers.emulates_links,
+                    "Measured on one host: transfers between machines take as long as by links of --machine-gbps and "
+                    "--remote-us");
+  command->add_flag(
+      "--eager", layers.eager,
+      "Measured on GPUs: each operation of a layer is launched by itself; default: a layer is a CUDA graph");
+  add_number_option<int>(*command, "--deadline", layers.deadline_seconds,
+                         "Measured: seconds that a rank waits for another; default 60", {.min = 1, .max = 100000});
   add_json_option(*command, options->json_file);
   command->callback([options, command] {
     if (options->machines.value_or(1) * options->gpus.value_or(1) > kMaxPeers)

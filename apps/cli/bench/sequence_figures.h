@@ -22,13 +22,19 @@ struct MeasuredLayers {
   std::vector<int> degrees;  // empty: gcd_rule(), in figures 7 and 8 all that fit
   int heads = 8;
   int repeats = 5;
-  bool timed_waits = false;  // in place of computation
+  bool timed_waits = false;     // in place of computation
+  bool emulates_links = false;  // between machines, on one host (fabric/paced), with the rates' bandwidth and latency
+  bool eager = false;           // on GPUs: each operation of a layer is a launch of its own
+  int deadline_seconds = 60;    // of ranks' waits
 };
 
 struct LayerMeasurement {
   std::vector<double> samples;      // seconds of rank 0, from barrier to barrier
   std::int64_t moved_elements = 0;  // that entered or left the machine with the most of them, in one layer
   RankHosts hosts = RankHosts::one_host;
+  std::string fabric;
+  bool emulates_links = false;
+  bool from_graph = false;
 };
 
 struct FigureRow {

@@ -2,17 +2,20 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <memory>
 #include <numeric>
 #include <utility>
 
 #include "base/buffer.h"
 #include "base/copy.h"
 #include "base/error.h"
+#include "base/graph.h"
 #include "cli/bench/quantile.h"
 #include "cli/bench/sequence_figures.h"
 #include "fabric/counted_fabric.h"
 #include "fabric/discover_placement.h"
 #include "fabric/launch.h"
+#include "fabric/paced/paced_fabric.h"
 #include "fabric/run_ranks.h"
 #include "parallel/sequence/sequence_attention.h"
 
@@ -112,7 +115,7 @@ std::vector<std::uint64_t> moved_bytes(const CountedFabric& fabric, const Placem
   return moved;
 }
 
-// The first layer is to warm up, and the one whose bytes are counted.
+// The first layer is to warm up, and the one whose bytes are counted. On a GPU the others are replays of a graph.
 LayerMeasurement measure_layer(Fabric& inner, Stream& stream, const FigureLayer& of, const MeasuredLayers& options,
                                const SequenceRates& rates) {
   CountedFabric fabric(inner);
@@ -135,16 +138,25 @@ LayerMeasurement measure_layer(Fabric& inner, Stream& stream, const FigureLayer&
   const Lane lane = share.ranks > 1 ? Lane(stream, share.sms) : Lane(stream);
   const float scale = 1 / std::sqrt(static_cast<float>(shape.head_dim));
   LayerMeasurement result;
+  result.fabric = inner.name();
+  result.emulates_links = options.emulates_links;
+  result.from_graph = fabric.device().kind == DeviceKind::cuda && !options.eager;
+  Graph graph;
   std::vector<std::uint64_t> mine;
   for (int sample = -1; sample < options.repeats; ++sample) {
     inner.barrier(stream);
     fabric.synchronize(stream);
     const auto begin = std::chrono::steady_clock::now();
-    layer.attend(x.data(), x.data(), x.data(), y.data(), scale, lane);
+    if (graph)
+      graph.launch(stream);
+    else
+      layer.attend(x.data(), x.data(), x.data(), y.data(), scale, lane);
     layer.synchronize(stream);
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
     if (sample >= 0) result.samples.push_back(taken.count());
-    if (sample < 0) mine = moved_bytes(fabric, options.placement);
+    if (sample >= 0) continue;
+    mine = moved_bytes(fabric, options.placement);
+    if (result.from_graph) graph = layer.capture(x.data(), x.data(), x.data(), y.data(), scale, lane);
   }
   const std::vector<std::uint64_t> all = gather_words(inner, stream, mine);
   std::vector<std::uint64_t> of_machines(mine.size());
@@ -152,6 +164,14 @@ LayerMeasurement measure_layer(Fabric& inner, Stream& stream, const FigureLayer&
   result.moved_elements =
       static_cast<std::int64_t>(std::ranges::max(of_machines)) / static_cast<std::int64_t>(size_of(shape.dtype));
   return result;
+}
+
+std::unique_ptr<Fabric> with_emulated_links(Fabric& inner, const Placement& placement, const SequenceRateTable& rates) {
+  const SequenceRates of = rates.of(64);  // links are the same for every head dimension
+  const std::chrono::duration<double> latency(of.remote_seconds);
+  return std::make_unique<PacedFabric>(
+      inner, placement,
+      PacedLink{of.machine_link_bytes, std::chrono::duration_cast<std::chrono::nanoseconds>(latency)});
 }
 
 void require_placement(Fabric& fabric, Stream& stream, const Placement& placement) {
@@ -187,12 +207,16 @@ std::optional<std::vector<FigureRow>> measured_figure(int figure, const Measured
   std::size_t heap_bytes = 0;
   for (const FigureLayer& layer : layers)
     heap_bytes = std::max(heap_bytes, SequenceAttention::heap_bytes(SequenceMemory(layer.mesh, layer.shape)));
-  const FabricOptions fabric_options{.heap_bytes = heap_bytes + kHeapBeside, .deadline = std::chrono::seconds(60)};
+  const FabricOptions fabric_options{.heap_bytes = heap_bytes + kHeapBeside + PacedFabric::kHeapBytes,
+                                     .deadline = std::chrono::seconds(options.deadline_seconds)};
   std::vector<FigureRow> measured;
   bool is_first_rank = false;
-  run_ranks(options.fabric, options.placement.size(), fabric_options, [&](Fabric& fabric, Stream& stream) {
-    require_placement(fabric, stream, options.placement);
-    const RankHosts hosts = find_rank_hosts(fabric, stream);
+  run_ranks(options.fabric, options.placement.size(), fabric_options, [&](Fabric& opened, Stream& stream) {
+    require_placement(opened, stream, options.placement);
+    const RankHosts hosts = find_rank_hosts(opened, stream);
+    std::unique_ptr<Fabric> paced;
+    if (options.emulates_links) paced = with_emulated_links(opened, options.placement, rates);
+    Fabric& fabric = paced ? *paced : opened;
     for (const FigureLayer& layer : layers) {
       LayerMeasurement result = measure_layer(fabric, stream, layer, options, rates.of(layer.shape.head_dim));
       if (fabric.rank() != 0) continue;

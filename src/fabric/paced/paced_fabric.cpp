@@ -96,6 +96,13 @@ void PacedFabric::await_latency(Stream& stream) {
   enqueue_body(stream, kOneThread, AwaitLatency{nanoseconds_of(link_.latency)});
 }
 
+// An idle stream needs no place for its transfers' end. (A captured layer keeps the places that it was captured with; layers
+// run one after the other.)
+void PacedFabric::synchronize(Stream& stream) {
+  CountedFabric::synchronize(stream);
+  if (const auto slot = std::ranges::find(streams_, &stream); slot != streams_.end()) *slot = nullptr;
+}
+
 void PacedFabric::put(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) {
   const bool paced = bytes > 0 && crosses(peer);
   if (paced) reserve(stream, rank(), peer, bytes);

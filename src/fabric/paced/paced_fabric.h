@@ -31,7 +31,7 @@ class PacedFabric final : public CountedFabric {
  public:
   // Of a rank's heap that the constructor allocates.
   static constexpr std::size_t kHeapBytes = sizeof(LinkClocks) + 256;
-  // That transfer between machines, of one rank.
+  // Of one rank, that transfer between machines and have not been synchronized since.
   static constexpr int kMostStreams = 16;
 
   // Collective. Throws InvalidArgument when the placement has other ranks than the fabric, and for a rate that is not
@@ -46,6 +46,7 @@ class PacedFabric final : public CountedFabric {
   void signal(Stream& stream, int peer, std::uint64_t* flag, std::uint64_t value) override;
   void signal_add(Stream& stream, int peer, std::uint64_t* flag, std::uint64_t value) override;
   void barrier(Stream& stream, std::span<const int> team) override;
+  void synchronize(Stream& stream) override;
   using Fabric::barrier;
   using Fabric::peers;
 
