@@ -87,7 +87,12 @@ void RankWatch::begin(std::vector<RankContact> contacts) {
   const std::lock_guard lock(mutex_);
   contacts_ = std::move(contacts);
   seen_.assign(contacts_.size(), Seen{.heard_at = now()});
-  if (!options_.one_machine) machines_ = machines_of(contacts_);
+  if (options_.one_machine) return;
+  machines_ = machines_of(contacts_);
+  // Of processes of another machine nothing is known but what they say; so of those in another network namespace, too.
+  const RankContact own = contacts_[static_cast<std::size_t>(options_.rank)];
+  for (RankContact& contact : contacts_)
+    if (!share_machine(contact, own)) contact.process.machine = 0;
 }
 
 void RankWatch::end() {
