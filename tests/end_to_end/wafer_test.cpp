@@ -163,7 +163,7 @@ TEST(WaferProducts, RunOnEveryDeviceAndAsSimulatedPrograms) {
 TEST(WaferProducts, SayHowABaselinesRunDiffersFromItsFit) {
   for (const char* method : {"t10", "ladder"})
     for (const char* mesh : {"9x12", "40"}) {
-      const Arguments gemm{"gemm", "--n", "256", "--mesh", mesh, "--method", method, "--timing"};
+      const Arguments gemm{"gemm", "--n", "96", "--mesh", mesh, "--method", method, "--timing"};
       Arguments closed = gemm, simulated = gemm;
       closed.emplace_back("closed");
       simulated.emplace_back("simulated");
