@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Draws one layer of each strategy of sequence parallelism, as an SVG: a row for each lane of a rank.
 
-    tools/draw_sequence_trace.py trace.json layers.svg [--ranks 0,3] [--title TEXT]
+    tools/draw_sequence_trace.py trace.json [more.json ...] layers.svg [--ranks 0,3] [--title TEXT]
 
-The trace is of `heddle trace --output trace.json bench sequence-attention ...`. Of each strategy it draws the last layer,
-from its first operation to its last on the drawn ranks. Lanes are computation, the ring's transfers and all others.
+A trace is of `heddle trace --output trace.json bench sequence-attention ...`. Of each strategy it draws the last layer
+of the first trace that has one. Lanes are computation, the ring's transfers and all others.
 """
 import argparse
 import json
@@ -60,19 +60,23 @@ def lanes_of(events, rank, begin, end):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("trace")
+    parser.add_argument("trace", nargs="+")
     parser.add_argument("svg")
     parser.add_argument("--ranks", default="0")
     parser.add_argument("--title", default="")
     args = parser.parse_args()
-    with open(args.trace, encoding="utf-8") as file:
-        events = [e for e in json.load(file)["traceEvents"] if e["ph"] == "X"]
-    layers = layers_of(events)
+    found = {}  # by strategy: a trace's events, when the layer begins and ends
+    for path in args.trace:
+        with open(path, encoding="utf-8") as file:
+            events = [e for e in json.load(file)["traceEvents"] if e["ph"] == "X"]
+        for strategy, window in layers_of(events).items():
+            found.setdefault(strategy, (events, *window))
+    layers = {strategy: found[strategy] for strategy in STRATEGIES if strategy in found}
     if not layers:
-        raise SystemExit(f"{args.trace}: no layer of a strategy")
-    longest = max(end - begin for begin, end in layers.values())
+        raise SystemExit(f"{', '.join(args.trace)}: no layer of a strategy")
+    longest = max(end - begin for _, begin, end in layers.values())
     scale, y, out = WIDTH / longest, TOP, []
-    for strategy, (begin, end) in layers.items():
+    for strategy, (events, begin, end) in layers.items():
         out.append(f'<text x="{LEFT}" y="{y}" font-size="13">{strategy}: {(end - begin) / 1000:.1f} ms</text>')
         y += 8
         for rank in map(int, args.ranks.split(",")):
