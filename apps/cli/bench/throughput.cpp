@@ -4,6 +4,7 @@
 #include <chrono>
 #include <memory>
 #include <random>
+#include <vector>
 
 #include "base/error.h"
 #include "cli/bench/record.h"
@@ -43,20 +44,20 @@ BenchResult bench_throughput(const ThroughputOptions& options) {
   const double output_rate = per_second(static_cast<double>(totals.output_tokens));
   const double total_rate = per_second(static_cast<double>(totals.prompt_tokens + totals.output_tokens));
   BenchResult result;
-  result.fields = {{"num_requests", options.load.num_requests},
+  result.fields = {{"num_requests", totals.num_requests},
                    {"prompt_tokens", totals.prompt_tokens},
                    {"output_tokens", totals.output_tokens},
                    {"steps", totals.steps},
                    {"steps_in_two_parts", totals.steps_in_parts},
                    {"split_tokens", split_tokens_of(engine_options.split)},
                    {"seconds", totals.seconds},
-                   {"requests_per_s", per_second(options.load.num_requests)},
+                   {"requests_per_s", per_second(totals.num_requests)},
                    {"output_tokens_per_s", output_rate},
                    {"total_tokens_per_s", total_rate},
                    {"gb_per_s", per_second(1e-9 * static_cast<double>(totals.bytes_read))}};
   result.table = table_text(
       {{"requests", "prompt tokens", "output tokens", "steps", "s", "output tokens/s", "tokens/s"},
-       {std::to_string(options.load.num_requests), std::to_string(totals.prompt_tokens),
+       {std::to_string(totals.num_requests), std::to_string(totals.prompt_tokens),
         std::to_string(totals.output_tokens), std::to_string(totals.steps), fmt::format("{:.2f}", totals.seconds),
         fmt::format("{:.1f}", output_rate), fmt::format("{:.1f}", total_rate)}});
   return result;
@@ -79,10 +80,11 @@ nlohmann::ordered_json split_tokens_of(const SplitOptions& split) {
 LoadTotals run_load(Engine& engine, const ServeLoadOptions& load, const InterruptGuard& guard) {
   std::mt19937_64 random(load.seed);
   // Nothing stops an answer before its length: end tokens are ordinary ones here.
-  for (const LoadRequest& request : plan_load(load))
+  const std::vector<LoadRequest> requests = plan_load(load).requests;
+  for (const LoadRequest& request : requests)
     engine.submit({.prompt = random_prompt(request.prompt_tokens, engine.model_shape().vocab_size, random),
                    .max_tokens = request.output_tokens});
-  LoadTotals totals;
+  LoadTotals totals{.num_requests = static_cast<int>(requests.size())};
   const std::int64_t in_parts_before = engine.part_counts().in_two_parts;
   const auto begin = SteadyClock::now();
   while (!engine.idle()) {
@@ -108,7 +110,7 @@ void add_throughput_benchmark(CLI::App& bench) {
   add_model_options(*command, options->model);
   add_tensor_parallel_options(*command, options->model);
   add_limit_options(*command, options->model, Sequences::many);
-  add_number_option<int>(*command, "--num-prompts", options->load.num_requests, "Requests; default 64",
+  add_number_option<int>(*command, "--num-prompts", options->load.num_requests, "Requests; default 64, also of a trace",
                          {.min = 1, .max = 1 << 20});
   add_number_option<int>(*command, "--input-len", options->load.prompt_tokens, "Tokens of a prompt; default 256",
                          {.min = 1, .max = 1 << 20});

@@ -12,6 +12,7 @@
 namespace heddle {
 
 struct LoadTotals {
+  int num_requests = 0;
   std::int64_t prompt_tokens = 0;  // computed: those of a preempted request more than once
   std::int64_t output_tokens = 0;
   std::int64_t steps = 0;
