@@ -57,9 +57,9 @@ BenchResult bench_throughput(const ThroughputOptions& options) {
                    {"gb_per_s", per_second(1e-9 * static_cast<double>(totals.bytes_read))}};
   result.table = table_text(
       {{"requests", "prompt tokens", "output tokens", "steps", "s", "output tokens/s", "tokens/s"},
-       {std::to_string(totals.num_requests), std::to_string(totals.prompt_tokens),
-        std::to_string(totals.output_tokens), std::to_string(totals.steps), fmt::format("{:.2f}", totals.seconds),
-        fmt::format("{:.1f}", output_rate), fmt::format("{:.1f}", total_rate)}});
+       {std::to_string(totals.num_requests), std::to_string(totals.prompt_tokens), std::to_string(totals.output_tokens),
+        std::to_string(totals.steps), fmt::format("{:.2f}", totals.seconds), fmt::format("{:.1f}", output_rate),
+        fmt::format("{:.1f}", total_rate)}});
   return result;
 }
 

@@ -83,9 +83,11 @@ std::vector<int> step_sizes_of(const TokenWeaveOptions& options, bool on_gpus) {
 
 std::int64_t longest_request(const std::vector<TraceWorkload>& workloads) {
   std::int64_t longest = 2;
-  for (const TraceWorkload& workload : workloads)
-    for (const LoadRequest& request : plan_load(workload.load))
+  for (const TraceWorkload& workload : workloads) {
+    const LoadPlan plan = plan_load(workload.load);
+    for (const LoadRequest& request : plan.requests)
       longest = std::max<std::int64_t>(longest, std::int64_t{request.prompt_tokens} + request.output_tokens);
+  }
   return longest;
 }
 
