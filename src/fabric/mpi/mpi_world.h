@@ -100,7 +100,7 @@ class MpiWorld {
     std::size_t offset, bytes;
     std::uint64_t turn = 0;  // gets that it comes behind
     std::size_t bytes_asked = 0;
-    std::deque<Piece> pieces;
+    std::deque<Piece> pieces = {};
 
     bool operator==(const Get& other) const;  // as calls
   };
