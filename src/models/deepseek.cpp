@@ -179,7 +179,9 @@ class DeepseekLoader {
     const Extent intermediate = config_extent(config_.expert_intermediate, "moe_intermediate_size");
     ExpertsWeights weights{.norm = norm};
     weights.router = loader_.projection({rows_of(mlp + "gate", num_experts, {0, num_experts.size})});
-    if (config_.choice_bias) weights.bias = loader_.tensors().vector(mlp + "gate.e_score_correction_bias", num_experts);
+    // A NaN here would choose other experts, and reach no logit that tells.
+    if (config_.choice_bias)
+      weights.bias = loader_.tensors().finite_vector(mlp + "gate.e_score_correction_bias", num_experts);
     for (int e = 0; e < config_.num_experts; ++e) {
       const std::string of = fmt::format("{}experts.{}.", mlp, e);
       add_expert(loader_, {.gate = of + "gate_proj", .up = of + "up_proj", .down = of + "down_proj"}, intermediate,

@@ -43,19 +43,22 @@ Found count_damaged(std::span<const std::byte> bytes, DType dtype) {
 
 }  // namespace
 
+std::optional<std::string> find_damage(const TensorSource& source, std::string_view name) {
+  const TensorInfo& info = *source.find(name);
+  if (!info.dtype.dtype || info.size_bytes == 0) return std::nullopt;
+  const TensorRows rows = source.rows(name, 0, info.shape.empty() ? 1 : info.shape[0]);
+  read_mapped(rows.bytes);
+  const Found found = count_damaged(rows.bytes, *info.dtype.dtype);
+  if (found.count == 0) return std::nullopt;
+  return fmt::format(
+      "{}: tensor {} is damaged: {} of its {} numbers are NaN or infinite, the first at index {}. Download the file "
+      "again",
+      info.file, quoted_name(name), found.count, info.num_elements(), found.first);
+}
+
 std::optional<std::string> find_damage(const TensorSource& source) {
-  for (const std::string_view name : source.names()) {
-    const TensorInfo& info = *source.find(name);
-    if (!info.dtype.dtype || info.size_bytes == 0) continue;
-    const TensorRows rows = source.rows(name, 0, info.shape.empty() ? 1 : info.shape[0]);
-    read_mapped(rows.bytes);
-    const Found found = count_damaged(rows.bytes, *info.dtype.dtype);
-    if (found.count == 0) continue;
-    return fmt::format(
-        "{}: tensor {} is damaged: {} of its {} numbers are NaN or infinite, the first at index {}. Download the file "
-        "again",
-        info.file, quoted_name(name), found.count, info.num_elements(), found.first);
-  }
+  for (const std::string_view name : source.names())
+    if (std::optional<std::string> damage = find_damage(source, name)) return damage;
   return std::nullopt;
 }
 

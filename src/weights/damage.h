@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "weights/tensor_source.h"
 
@@ -12,5 +13,8 @@ namespace heddle {
 // nothing if there is none. Reads all float32, bfloat16 and float16 tensors. Throws as TensorSource::rows does, Failure
 // when a file can no longer be read.
 std::optional<std::string> find_damage(const TensorSource& source);
+
+// The same of one tensor, which the source must have.
+std::optional<std::string> find_damage(const TensorSource& source, std::string_view name);
 
 }  // namespace heddle

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/stand_in.h"
+#include "weights/damage.h"
 #include "weights/weight_upload.h"
 
 namespace heddle {
@@ -179,6 +180,13 @@ const float* WeightLoader::vector(const std::string& name, const Extent& size) {
   storage_.size_bytes += static_cast<std::size_t>(size.size) * sizeof(float);
   if (upload_) return static_cast<const float*>(upload(std::array{NamedRows{name, size}}, {0, 1}, 1, DType::float32));
   return static_cast<const float*>(load(name, info, 0, size.size, DType::float32));
+}
+
+const float* WeightLoader::finite_vector(const std::string& name, const Extent& size) {
+  const float* const data = vector(name, size);
+  if (!source_.has_contents()) return data;
+  if (const std::optional<std::string> damage = find_damage(source_, name)) throw InputError(*damage);
+  return data;
 }
 
 const float* WeightLoader::vector(std::span<const NamedRows> blocks) {

@@ -92,6 +92,9 @@ class WeightLoader {
   // has returned. Throws as matrix() does.
   const float* vector(const std::string& name, const Extent& size);
 
+  // The same of numbers that must be finite. Throws InputError that names the first that is not.
+  const float* finite_vector(const std::string& name, const Extent& size);
+
   // Tensors [rows], stacked in order, as float32: the biases of a matrix of several blocks. Throws as matrix() does.
   const float* vector(std::span<const NamedRows> blocks);
 

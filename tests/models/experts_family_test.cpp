@@ -377,6 +377,15 @@ TEST_F(ExpertsFamilyTest, NanInARouterReachesTheLogits) {
   }
 }
 
+TEST_F(ExpertsFamilyTest, NanInTheBiasOfAChoiceIsRefused) {
+  const TemporaryFolder folder;
+  family_.write(family_.find("v3"), folder.path(),
+                {.without = "", .poisoned = "model.layers.1.mlp.gate.e_score_correction_bias"});
+  EXPECT_THAT([&] { load_model(Checkpoint(folder.path()), {}); },
+              testing::ThrowsMessage<InputError>(
+                  AllOf(HasSubstr("gate.e_score_correction_bias\" is damaged"), HasSubstr("NaN or infinite"))));
+}
+
 TEST_F(ExpertsFamilyTest, MissingExpertsAreNamed) {
   EXPECT_THAT(error_of(family_.find("mixtral"), {.without = "model.layers.1.block_sparse_moe.experts.3.w3.weight"}),
               HasSubstr("tensor \"model.layers.1.block_sparse_moe.experts.3.w3.weight\" is missing"));
