@@ -69,7 +69,7 @@ void HeapServer::carry_out(int from, const std::byte* message) {
       fence_mapped();  // the rank's earlier puts may be what a fence of its has this one come after
       return copy_mapped(place, message + sizeof request, request.bytes);
     case HeapRequest::put_behind: {
-      Client::Payload& payload = client(from).payload.emplace();
+      PutInTransit& payload = client(from).payload.emplace();
       payload.bytes = request.bytes;
       payload.transfer.receive(messages_, from, kPayloadTag, place, request.bytes, check_);
       receiving_.push_back(from);

@@ -36,6 +36,13 @@
 
 namespace heddle {
 
+// The bytes of a put that come behind its request. (Not a member of the server: Clang constructs no optional of a nested
+// class with initialisers.)
+struct PutInTransit {
+  std::size_t bytes = 0;
+  BulkTransfer transfer;
+};
+
 class HeapServer {
  public:
   static constexpr int kRequestTag = 0;
@@ -59,12 +66,8 @@ class HeapServer {
  private:
   // The requests of one rank.
   struct Client {
-    struct Payload {
-      std::size_t bytes = 0;
-      BulkTransfer transfer;
-    };
-    std::optional<Payload> payload;  // of the put whose bytes are in transit
-    std::deque<HeapMessage> later;   // in receiving_ while there are any
+    std::optional<PutInTransit> payload;
+    std::deque<HeapMessage> later;  // in receiving_ while there are any
   };
   struct Answer {
     int to, tag;
