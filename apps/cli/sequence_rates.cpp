@@ -44,8 +44,7 @@ int head_dim_of(const std::string& text, const JsonField& field) {
 void read_rates(const JsonField& object, SequenceRates& rates, std::map<int, double>& flops) {
   for (const auto& [key, field] : object.members()) {
     if (key == kSource) continue;
-    const auto named = std::find_if(std::begin(kNamedRates), std::end(kNamedRates),
-                                    [&](const NamedRate& of) { return key == of.name; });
+    const auto named = std::ranges::find(kNamedRates, key, &NamedRate::name);
     if (named == std::end(kNamedRates)) {
       std::vector<const char*> names;
       names.reserve(std::size(kNamedRates));
