@@ -90,11 +90,9 @@ std::vector<std::string> cells_of(const SplitSample& sample, int granule) {
 std::string text_of(const std::optional<SplitOptions>& chosen, const MeasuredSplits& measured) {
   if (!chosen) {
     const bool cut = std::ranges::any_of(measured.samples, [](const auto& one) { return one.prefix_tokens > 0; });
-    return cut ? fmt::format("nothing is chosen or stored: fewer than {} pairs say too little (--repeats)\n",
-                             kFewestPairs)
-               : fmt::format(
-                     "nothing is chosen or stored: none of these steps can be cut, since tiles have {} tokens\n",
-                     measured.granule);
+    return cut ? fmt::format("no threshold is chosen: fewer than {} pairs say too little (--repeats)\n", kFewestPairs)
+               : fmt::format("no threshold is chosen: none of these steps can be cut, since tiles have {} tokens\n",
+                             measured.granule);
   }
   if (chosen->kind == SplitKind::none)
     return "no step is computed in two parts: the interval of the largest one that can be cut is not below 0.99\n";

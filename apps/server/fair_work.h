@@ -1,4 +1,4 @@
-// Work for the workers, in turns by owner, so that one owner's slow requests do not hold up another's.
+// Fair queueing of work for the workers between owners, so that one owner's slow requests do not delay another's.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace heddle::server {
 
-// Among owners that have work, the one whose work has taken least time goes next; an owner that comes back does not catch
-// up on the time in which it had none. Within an owner, first come, first served. Thread-safe.
+// Among owners that have work, the one whose work has taken the least time goes next; an owner that was idle starts at the
+// least time of the active ones (fair queueing by service time). Work of one owner is FIFO. Thread-safe.
 class FairWork {
  public:
   enum class Kind : std::uint8_t {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <numeric>
 #include <span>
 #include <system_error>
 #include <utility>
@@ -52,8 +53,6 @@ RankGroup::RankGroup(RankModels ranks, const ExecutorLimits& limits, int threads
       ranks_(std::move(ranks)),
       decode_(tables_.decode, ranks_, limits),
       reads_(reads_of_ranks(ranks_, limits.page_size)),
-      weight_bytes_per_step_(heddle::weight_bytes_per_step(ranks_)),
-      cache_bytes_per_token_(cache_bytes(ranks_, limits.page_size, 1) / static_cast<std::size_t>(limits.page_size)),
       channel_(size()) {
   const auto threads_of = [&](int rank) {
     return std::max(1, static_cast<int>(even_slice(threads, rank, size()).count));
@@ -87,6 +86,11 @@ RankGroup::RankGroup(RankModels ranks, const ExecutorLimits& limits, int threads
 
 RankGroup::~RankGroup() {
   stop();
+}
+
+std::size_t RankGroup::sum_of(std::size_t Reads::*part) const {
+  return std::accumulate(reads_.begin(), reads_.end(), std::size_t{0},
+                         [part](std::size_t sum, const Reads& reads) { return sum + reads.*part; });
 }
 
 void RankGroup::stop() {

@@ -55,12 +55,13 @@ class RankGroup {
   Reads reads_of(int rank) const { return reads_[static_cast<std::size_t>(rank)]; }
 
   // Of all ranks.
-  std::size_t weight_bytes_per_step() const { return weight_bytes_per_step_; }
-  std::size_t cache_bytes_per_token() const { return cache_bytes_per_token_; }
+  std::size_t weight_bytes_per_step() const { return sum_of(&Reads::weight_bytes_per_step); }
+  std::size_t cache_bytes_per_token() const { return sum_of(&Reads::cache_bytes_per_token); }
 
  private:
   void serve(int rank, const ExecutorLimits& limits, int threads);
   void fail(int rank);
+  std::size_t sum_of(std::size_t Reads::*part) const;
   bool of_processes() const { return ranks_.front().world != nullptr && ranks_.front().world->of_processes(); }
   RankWorld& world() const { return *ranks_.front().world; }
   void send(const StepPlan& plan);
@@ -70,9 +71,7 @@ class RankGroup {
   ChoiceTables tables_;
   RankModels ranks_;  // without the models, which are the executors'
   DecodeChooser decode_;
-  std::vector<Reads> reads_;  // by rank
-  std::size_t weight_bytes_per_step_;
-  std::size_t cache_bytes_per_token_;
+  std::vector<Reads> reads_;            // by rank
   StepChannel channel_;                 // to ranks that are threads
   std::vector<std::byte> packed_;       // a step for ranks that are processes
   std::unique_ptr<Executor> executor_;  // rank 0's

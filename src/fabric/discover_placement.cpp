@@ -1,47 +1,25 @@
 #include "fabric/discover_placement.h"
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
-#include "base/copy.h"
 #include "base/error.h"
-#include "fabric/symmetric_memory.h"
+#include "fabric/gather_words.h"
 
 namespace heddle {
-namespace {
-
-// What a rank says of itself in one word.
-std::uint64_t word_of(const Launch& launch) {
-  return static_cast<std::uint64_t>(launch.local_rank) << 32 | static_cast<std::uint64_t>(launch.num_local_ranks);
-}
-int local_rank_in(std::uint64_t word) {
-  return static_cast<int>(word >> 32);
-}
-int local_ranks_in(std::uint64_t word) {
-  return static_cast<int>(word & 0xffff'ffff);
-}
-
-std::vector<int> each(const std::vector<std::uint64_t>& words, int (*part)(std::uint64_t)) {
-  std::vector<int> parts;
-  parts.reserve(words.size());
-  for (const std::uint64_t word : words) parts.push_back(part(word));
-  return parts;
-}
-
-}  // namespace
 
 Placement discover_placement(Fabric& fabric, Stream& stream, const Launch& launch) {
-  const auto ranks = static_cast<std::size_t>(fabric.size());
-  SymmetricMemory memory(fabric, ranks * sizeof(std::uint64_t));
-  auto* const flags = reinterpret_cast<std::uint64_t*>(memory.data());
-  for (int peer = 0; peer < fabric.size(); ++peer)
-    fabric.signal_add(stream, peer, flags + fabric.rank(), word_of(launch));
-  fabric.barrier(stream);
-  std::vector<std::uint64_t> words(ranks);
-  enqueue_copy(stream, words.data(), flags, ranks * sizeof(std::uint64_t));
-  fabric.synchronize(stream);
-  fabric.meet();  // before the memory is released
-  const std::vector<int> counts = each(words, local_ranks_in), places = each(words, local_rank_in);
+  const std::vector<std::uint64_t> words = gather_words(
+      fabric, stream,
+      std::array{static_cast<std::uint64_t>(launch.num_local_ranks), static_cast<std::uint64_t>(launch.local_rank)});
+  std::vector<int> counts, places;  // by rank
+  counts.reserve(words.size() / 2);
+  places.reserve(words.size() / 2);
+  for (std::size_t i = 0; i < words.size(); i += 2) {
+    counts.push_back(static_cast<int>(words[i]));
+    places.push_back(static_cast<int>(words[i + 1]));
+  }
   const int count = counts[0];
   for (const int other : counts)
     if (other != count || fabric.size() % count != 0)

@@ -113,11 +113,26 @@ TEST(PacedFabric, SaysThatItIsAnEmulationAndTakesNoTransfersFromKernels) {
   });
 }
 
+// Whoever is first says so; the other rank ends for that reason.
+TEST(PacedFabric, ATransferBeyondTheDeadlineEndsAtOnce) {
+  on_threads(2, [](Fabric& inner, Stream& stream) {
+    PacedFabric fabric(inner, {2, 1}, {.bytes_per_second = 1});  // 100 s, and the deadline is 60 s
+    SymmetricMemory memory(fabric, 128);
+    const std::vector<std::byte> bytes(100);
+    const std::uint64_t begin = now_nanoseconds();
+    fabric.put(stream, 1 - fabric.rank(), memory.data(), bytes.data(), bytes.size());
+    EXPECT_THROW(fabric.synchronize(stream), Timeout);
+    EXPECT_LT(now_nanoseconds() - begin, 30'000'000'000u);
+  });
+}
+
 TEST(PacedFabric, RejectsAPlacementOfOtherRanksAndLinksThatAreNone) {
   on_threads(2, [](Fabric& inner, Stream&) {
     EXPECT_THROW(PacedFabric(inner, {2, 2}, {.bytes_per_second = 1e9}), InvalidArgument);
     EXPECT_THROW(PacedFabric(inner, {2, 1}, {.bytes_per_second = 0}), InvalidArgument);
     EXPECT_THROW(PacedFabric(inner, {2, 1}, {.bytes_per_second = 1, .latency = microseconds(-1)}), InvalidArgument);
+    EXPECT_THROW(PacedFabric(inner, {2, 1}, {.bytes_per_second = 1, .latency = std::chrono::minutes(1)}),
+                 InvalidArgument);
   });
 }
 

@@ -166,7 +166,7 @@ inline Lane rank_lane(const Fabric& fabric, Stream& stream) {
   return share.ranks > 1 ? Lane(stream, share.sms) : Lane(stream);
 }
 
-// Runs layers of a strategy on this rank, of two sets of operands in turns. Teams of as many ranks as the case has divide
+// Runs layers of a strategy on this rank, alternating between two sets of operands. Teams of as many ranks as the case has divide
 // the world, and run beside each other. Each set's first output is held to float64, the others to its bits. Returns what is
 // off; empty: nothing.
 inline std::string run_layers(Fabric& fabric, Stream& stream, SequenceStrategy strategy, const SequenceCase& of,

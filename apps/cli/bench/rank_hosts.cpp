@@ -4,9 +4,9 @@
 #include <fstream>
 #include <functional>
 #include <set>
+#include <vector>
 
-#include "base/copy.h"
-#include "fabric/symmetric_memory.h"
+#include "fabric/gather_words.h"
 
 namespace heddle {
 namespace {
@@ -28,20 +28,6 @@ std::uint64_t network_word() {
 
 std::string name_of(RankHosts hosts) {
   return hosts == RankHosts::one_host ? "one host" : hosts == RankHosts::namespaces ? "namespaces" : "machines";
-}
-
-std::vector<std::uint64_t> gather_words(Fabric& fabric, Stream& stream, std::span<const std::uint64_t> mine) {
-  std::vector<std::uint64_t> all(mine.size() * static_cast<std::size_t>(fabric.size()));
-  SymmetricMemory memory(fabric, all.size() * sizeof(std::uint64_t));
-  auto* const words = reinterpret_cast<std::uint64_t*>(memory.data());
-  const std::size_t first = mine.size() * static_cast<std::size_t>(fabric.rank());
-  for (int peer = 0; peer < fabric.size(); ++peer)
-    for (std::size_t i = 0; i < mine.size(); ++i) fabric.signal_add(stream, peer, words + first + i, mine[i]);
-  fabric.barrier(stream);
-  enqueue_copy(stream, all.data(), words, all.size() * sizeof(std::uint64_t));
-  fabric.synchronize(stream);
-  fabric.meet();  // before the memory is released
-  return all;
 }
 
 RankHosts find_rank_hosts(Fabric& fabric, Stream& stream) {

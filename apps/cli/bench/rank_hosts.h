@@ -2,9 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string>
-#include <vector>
 
 #include "base/stream.h"
 #include "fabric/fabric.h"
@@ -19,9 +17,6 @@ enum class RankHosts : std::uint8_t {
 
 // "one host", "namespaces", "machines".
 std::string name_of(RankHosts hosts);
-
-// Collective: every rank's words, in the order of ranks; all ranks give as many. Takes as many 64-bit places in the heap.
-std::vector<std::uint64_t> gather_words(Fabric& fabric, Stream& stream, std::span<const std::uint64_t> mine);
 
 // Collective: gather_words() of two.
 RankHosts find_rank_hosts(Fabric& fabric, Stream& stream);

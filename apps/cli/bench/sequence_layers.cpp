@@ -14,6 +14,7 @@
 #include "cli/bench/sequence_figures.h"
 #include "fabric/counted_fabric.h"
 #include "fabric/discover_placement.h"
+#include "fabric/gather_words.h"
 #include "fabric/launch.h"
 #include "fabric/paced/paced_fabric.h"
 #include "fabric/run_ranks.h"

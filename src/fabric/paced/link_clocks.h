@@ -39,8 +39,8 @@ HEDDLE_HOST_DEVICE void pause_until(std::uint64_t time) {
 #endif
 }
 
-// Takes a transfer's turn, and leaves in *over_at, by the device's own clock, when it is over. Where the lock does not
-// come within the limit, that is reported, and *over_at stays as it was.
+// Takes a transfer's turn, and leaves in *over_at, by the device's own clock, when it is over. A turn that does not come, or a
+// transfer that would not be over, within the limit is reported; *over_at is then now, so that nothing waits for it.
 struct ReserveLinks {
   WaitLimit limit;
   WaitReason reason;
@@ -53,15 +53,20 @@ struct ReserveLinks {
   template <Group G>
   HEDDLE_HOST_DEVICE void operator()(const G& group) const {
     if (group.lane() != 0) return;
+    *over_at = now_nanoseconds();
     const std::uint64_t ticket = atomic_add(&clocks->next_ticket, 1);
     if (!spin_until(limit, reason, &clocks->served, ticket)) return;
-    const std::uint64_t over = reserve_links(*clocks, from, to, now_nanoseconds() + to_shared_clock, duration);
+    const std::uint64_t now = now_nanoseconds();
+    const std::uint64_t over = reserve_links(*clocks, from, to, now + to_shared_clock, duration) - to_shared_clock;
     atomic_store(&clocks->served, ticket + 1);
-    *over_at = over - to_shared_clock;
+    if (over - now <= limit.nanoseconds)
+      *over_at = over;
+    else if (limit.record != nullptr)
+      report(*limit.record, reason, over - now, limit.nanoseconds);
   }
 };
 
-// Waits until a transfer is over, and for the latency behind it.
+// Waits until a transfer is over, and for the latency behind it: not for longer than the limit of ReserveLinks and that.
 struct AwaitTransfer {
   const std::uint64_t* over_at;
   std::uint64_t latency;

@@ -53,6 +53,9 @@ PacedFabric::PacedFabric(Fabric& inner, const Placement& placement, const PacedL
           "emulated machine links: {} bytes a second after {} ns", link.bytes_per_second, link.latency.count());
   require_capability(inner, Capability::peer_addresses, "an emulation of machine links");
   world_ = inner.peers();
+  require(nanoseconds_of(link.latency) < world_.waits.nanoseconds,
+          "emulated machine links: a latency of {} ns, and waits give up after {} ns", link.latency.count(),
+          world_.waits.nanoseconds);
   clocks_ = world_.at(0, reinterpret_cast<LinkClocks*>(memory_.data()));
   to_shared_clock_ = difference_to_host_clock(inner.device());
   inner.meet();  // before a kernel waits for a rank that still measures

@@ -26,7 +26,8 @@ struct PacedLink {
 // A put or get between machines ends, for its stream, when the way out of the one and the way into the other have carried
 // its bytes, one transfer after the other in the order in which streams come to them, and the latency is over; not before
 // `inner` has done it. A signal to another machine, and a barrier of several, begin after the latency. Inside a machine
-// nothing waits. Transfers from inside kernels would not be paced, so there are none: has() denies them.
+// nothing waits. Transfers from inside kernels would not be paced, so there are none: has() denies them. A transfer that
+// would take longer than the deadline of `inner` ends its stream with a Timeout, without waiting.
 class PacedFabric final : public CountedFabric {
  public:
   // Of a rank's heap that the constructor allocates.
@@ -35,7 +36,7 @@ class PacedFabric final : public CountedFabric {
   static constexpr int kMostStreams = 16;
 
   // Collective. Throws InvalidArgument when the placement has other ranks than the fabric, and for a rate that is not
-  // above 0 or a latency below 0.
+  // above 0 or a latency below 0 or not below the deadline.
   PacedFabric(Fabric& inner, const Placement& placement, const PacedLink& link);
 
   std::string_view name() const override { return name_; }  // "shm with emulated machine links"
