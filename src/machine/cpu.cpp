@@ -109,6 +109,22 @@ std::int64_t meminfo_bytes(std::string_view meminfo, std::string_view key) {
   return kilobytes > 0 && kilobytes < kMost ? kilobytes * 1024 : 0;
 }
 
+// What does not change while a process runs.
+CpuInfo discover_hardware() {
+  CpuInfo cpu;
+  CpuIdentity identity = parse_cpuinfo(read_system_file("/proc/cpuinfo"));
+  cpu.model = std::move(identity.model);
+  cpu.simd = std::move(identity.simd);
+  if (const Topology topology = load_topology()) {
+    cpu.sockets = count_of(topology.get(), HWLOC_OBJ_PACKAGE);
+    cpu.numa_nodes = count_of(topology.get(), HWLOC_OBJ_NUMANODE);
+    cpu.cores = count_of(topology.get(), HWLOC_OBJ_CORE);
+    cpu.hardware_threads = count_of(topology.get(), HWLOC_OBJ_PU);
+    cpu.caches = caches_of(topology.get());
+  }
+  return cpu;
+}
+
 }  // namespace
 
 CpuIdentity parse_cpuinfo(std::string_view text) {
@@ -127,17 +143,8 @@ CpuIdentity parse_cpuinfo(std::string_view text) {
 }
 
 CpuInfo discover_cpu() {
-  CpuInfo cpu;
-  CpuIdentity identity = parse_cpuinfo(read_system_file("/proc/cpuinfo"));
-  cpu.model = std::move(identity.model);
-  cpu.simd = std::move(identity.simd);
-  if (const Topology topology = load_topology()) {
-    cpu.sockets = count_of(topology.get(), HWLOC_OBJ_PACKAGE);
-    cpu.numa_nodes = count_of(topology.get(), HWLOC_OBJ_NUMANODE);
-    cpu.cores = count_of(topology.get(), HWLOC_OBJ_CORE);
-    cpu.hardware_threads = count_of(topology.get(), HWLOC_OBJ_PU);
-    cpu.caches = caches_of(topology.get());
-  }
+  static const CpuInfo hardware = discover_hardware();  // several ms, for hwloc loads its plugins
+  CpuInfo cpu = hardware;
   const CgroupLimits limits = cgroup_limits();
   const int by_affinity = threads_by_affinity();
   cpu.usable_threads = by_affinity > 0 ? by_affinity : cpu.hardware_threads;

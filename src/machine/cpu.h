@@ -29,7 +29,8 @@ struct CpuInfo {
   std::int64_t available_memory_bytes = 0;  // without swapping, now; 0: unknown
 };
 
-// Never throws: a field that the system does not tell keeps its default.
+// Never throws: a field that the system does not tell keeps its default. The hardware is asked once a process; limits and
+// memory, each time. Thread-safe.
 CpuInfo discover_cpu();
 
 // Size of one cache of the last level; 0 when unknown.

@@ -6,13 +6,18 @@
 namespace heddle {
 
 std::string read_system_file(const std::filesystem::path& path) {
-  constexpr std::streamsize kMostBytes = 1 << 20;
+  constexpr std::size_t kMostBytes = 1 << 20, kPart = 1 << 12;  // most files have less than a part
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error)) return {};
   std::ifstream file(path, std::ios::binary);
-  std::string text(kMostBytes, '\0');
-  file.read(text.data(), kMostBytes);
-  text.resize(static_cast<std::size_t>(file.gcount()));
+  std::string text;
+  std::size_t read = 0;
+  while (file && read < kMostBytes) {
+    text.resize(read + kPart);
+    file.read(text.data() + read, kPart);
+    read += static_cast<std::size_t>(file.gcount());
+  }
+  text.resize(read);
   return text;
 }
 
