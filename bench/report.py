@@ -20,6 +20,8 @@ def records(folder):
         record = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(record, dict) or not record.get("device", "cpu").startswith("cpu"):
             continue  # report_gpu.py reads those
+        if record.get("bench") in ("decode", "prefill") and "cases" not in record:
+            continue  # steps on a GPU, which docs/notes read
         if record.get("bench") in ("decode", "prefill", "load", "tokenize"):
             found.append((path.name, record))
     return found

@@ -36,7 +36,7 @@ def bench_row(what, name, unit, **wanted):
     digits = 0 if rates[0] >= 100 else 1
     baseline = of_bench["peer"]["name"].split(",")[0]
     share = case["floor_share"]["median"]
-    roofline = f"{100 * share:.0f} %" if share <= 1 else "-"
+    roofline = f"{100 * share:.0f} %" + ("\\*" if share > 1 else "")
     return of_bench["commit"], [what, f"{rates[0]:.{digits}f} {unit}", f"{baseline} {rates[1]:.{digits}f}",
                                 f"{case['ratio_of_medians']:.2f}", roofline]
 

@@ -457,10 +457,10 @@ void run(const InspectOptions& options) {
   const FolderReport report = examine_or_say_why(options);
   write_stdout(options.json ? json_text(json_of(report)) : text_of(report));
   if (!report.unsupported.empty())
-    throw_error<InputError>("{}: {} unsupported, so Heddle cannot run it", report.folder,
+    throw_error<InputError>("{}: {} unsupported, so Heddle cannot run all of it", report.folder,
                             report.unsupported.size() == 1
-                                ? "one thing that it needs is"
-                                : fmt::format("{} things that it needs are", report.unsupported.size()));
+                                ? "one thing of it is"
+                                : fmt::format("{} things of it are", report.unsupported.size()));
 }
 
 }  // namespace

@@ -177,10 +177,20 @@ int heddle::run_heddle_command(const std::vector<std::string>& arguments) {
 
 namespace {
 
-// `heddle help COMMAND` is `heddle COMMAND --help`.
+// `heddle help COMMAND` is `heddle COMMAND --help`. A word where a command is due, and that is none, stands without
+// --help: what it could mean is then said.
 std::vector<std::string> without_help_command(std::vector<std::string> words) {
   if (words.empty() || words.front() != "help") return words;
   words.erase(words.begin());
+  CLI::App app;
+  add_commands(app);
+  const CLI::App* command = &app;
+  for (const std::string& word : words) {
+    const std::vector<std::string> names = command_names(*command);
+    if (names.empty() || word.starts_with('-')) break;
+    if (std::ranges::find(names, word) == names.end()) return words;
+    command = command->get_subcommand(word);
+  }
   words.emplace_back("--help");
   return words;
 }

@@ -146,8 +146,10 @@ std::optional<std::string> what_folder(const fs::path& folder) {
   for (const std::string_view name : {"tf_model.h5", "flax_model.msgpack"})
     if (has(name)) return about(name, "these weights are TensorFlow's or Flax's; Heddle reads safetensors");
   if (has("config.json") && is_there(folder / "../../refs") && is_there(folder / "../../blobs"))
-    return fmt::format("{}: this snapshot of Hugging Face's cache holds no weights. Is the download complete?",
-                       folder.string());
+    return fmt::format(
+        "{}: this snapshot of Hugging Face's cache holds no weights. Is the download complete? `hf download NAME` "
+        "goes on with it",
+        folder.string());
   return std::nullopt;
 }
 

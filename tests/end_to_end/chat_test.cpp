@@ -131,7 +131,7 @@ TEST_F(Chat, AFullContextIsSaidAndTheConversationSurvives) {
   const ProgramResult result = chat("Count" + words + "\nWhat is 137 plus 254?\n");
   EXPECT_EQ(result.status, 2);
   EXPECT_EQ(result.out, "137 plus 254 is 391.\n");
-  EXPECT_THAT(result.err, HasSubstr("tokens with this message, and the context is 512: /shift leaves out the oldest"));
+  EXPECT_THAT(result.err, HasSubstr("tokens, and the context is 512: give a shorter one"));
 }
 
 // Four turns of which two fit into the context.

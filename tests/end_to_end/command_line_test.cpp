@@ -62,6 +62,8 @@ TEST(CommandLine, AMisspeltOptionOrCommandIsAnsweredByTheNearest) {
   };
   for (const Case& c : {
            Case{{"genrate"}, "heddle has no command \"genrate\"; did you mean generate?; see heddle --help"},
+           Case{{"help", "genrate"}, "heddle has no command \"genrate\"; did you mean generate?"},
+           Case{{"help", "bench", "decoed"}, "heddle bench has no command \"decoed\"; did you mean decode?"},
            Case{{"frobnicate"}, "heddle has no command \"frobnicate\"; there are chat, generate, "},
            Case{{}, "which command? There are chat, generate"},
            Case{{"generate", "--seed", "1", "--seed", "2"}, "--seed is given more than once; see heddle generate"},

@@ -151,7 +151,7 @@ TEST_F(Folders, AQuantisationIsNamedByItsMethodAndInspectExitsWithTwo) {
       const ProgramResult inspected =
           as_json ? run_heddle({"inspect", model(), "--json"}) : run_heddle({"inspect", model()});
       EXPECT_EQ(inspected.status, 2);
-      EXPECT_THAT(inspected.err, HasSubstr("one thing that it needs is unsupported, so Heddle cannot run it"));
+      EXPECT_THAT(inspected.err, HasSubstr("one thing of it is unsupported, so Heddle cannot run all of it"));
       if (as_json) {
         EXPECT_EQ(json::parse(inspected.out).at("unsupported").size(), 1u);
       }

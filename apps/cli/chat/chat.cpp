@@ -248,6 +248,21 @@ class Chat {
     return text;
   }
 
+  void require_room(const std::string& prompt) const {
+    const std::int64_t tokens = session_.num_tokens(prompt), length = session_.max_length();
+    if (tokens < length) return;
+    if (num_left_out_ + 1 == conversation_.num_exchanges())
+      throw_error<InputError>("the message has {} tokens, and the context is {}: give a shorter one", tokens, length);
+    throw_error<InputError>("the conversation has {} tokens with this message, and the context is {}: {}", tokens,
+                            length, at_the_end());
+  }
+
+  // What helps where the context is full.
+  std::string at_the_end() const {
+    return fmt::format("{}/save FILE keeps the conversation, /reset begins a new one",
+                       shifts_ ? "" : "/shift leaves out the oldest messages, ");
+  }
+
   // Answers the conversation's last message; if that fails, the conversation is `before` again.
   void respond(const Conversation& before) {
     try {
@@ -257,7 +272,9 @@ class Chat {
         write_stdout(to_terminal_ ? harmless_text(more) : std::string(more));
         line_open = !more.ends_with('\n');
       };
-      const ChatAnswer answer = session_.answer(prompt(), parameters_, interrupt_, print);
+      const std::string text = prompt();
+      require_room(text);
+      const ChatAnswer answer = session_.answer(text, parameters_, interrupt_, print);
       if (line_open || answer.text.empty()) write_stdout("\n");
       conversation_.add_answer(answer.text, end_of(answer));
       comment(answer);
@@ -283,10 +300,8 @@ class Chat {
       note(
           fmt::format("the answer ended at max_tokens ({}); /params max_tokens=N allows more", parameters_.max_tokens));
     if (answer.end == ChatAnswer::End::context)
-      note(fmt::format(
-          "the answer ended where the context of {} tokens does: {}/save FILE keeps the conversation, /reset "
-          "begins a new one",
-          session_.max_length(), shifts_ ? "" : "/shift leaves out the oldest messages, "));
+      note(
+          fmt::format("the answer ended where the context of {} tokens does: {}", session_.max_length(), at_the_end()));
     if (options_.verbose)
       note(fmt::format("{} of {} prompt tokens were in the cache; {}",
                        answer.num_prompt_tokens - answer.num_computed_tokens, answer.num_prompt_tokens,

@@ -26,10 +26,8 @@ ChatAnswer ChatSession::answer(std::string_view prompt, const ChatParameters& pa
   std::vector<std::int32_t> tokens = tokenizer_.encode(prompt, SpecialTokens::omit);
   const auto num_tokens = std::ssize(tokens);
   if (num_tokens >= max_length())
-    throw_error<InputError>(
-        "the conversation has {} tokens with this message, and the context is {}: /shift leaves out the oldest "
-        "messages, /save FILE keeps the conversation, /reset begins a new one",
-        num_tokens, max_length());
+    throw_error<InputError>("the conversation has {} tokens with this message, and the context is {}", num_tokens,
+                            max_length());
   Completion completion(tokenizer_, stops_.texts);
   const std::int64_t id = engine_.submit({.prompt = std::move(tokens),
                                           .sampling = parameters.sampling,

@@ -40,8 +40,10 @@ class Batch {
   // Whether a prompt that came now would begin before another.
   bool takes_more() const { return prompts_.empty(); }
 
-  // Submits what there is room for, advances the engine by a step and prints. A prompt that is wrong becomes an answer
-  // with an error.
+  // Encodes and submits what there is room for. A prompt that is wrong becomes an answer with an error.
+  void submit();
+
+  // Submits, advances the engine by a step and prints.
   void step();
 
   // Prints the answers that have ended although others before them have not. Call it last.
@@ -74,7 +76,6 @@ class Batch {
     std::optional<Place> answer;  // none: it computes the prompt
   };
 
-  void submit();
   void begin(Prompt prompt);
   void submit_prompt(GroupPlace group);
   void submit_sample(GroupPlace group);

@@ -18,7 +18,7 @@ class RunProgress {
   // `max_tokens`: of a single answer.
   RunProgress(std::int64_t max_tokens, ProgressShown shown) : max_tokens_(max_tokens), shown_(shown) {}
 
-  // Call it after each step.
+  // Call it before the first step and after each.
   void update(const Batch& batch, const SpeedMeter& speed);
   void hide();
 
