@@ -49,8 +49,10 @@ def median_seconds(runs, what, collective, size, seconds):
 def cpu_collective_row(what, fabric, ranks, collective, size):
     runs = record("cpu-milan-collectives.json")["runs"]
     first = next(run for name, run in runs.items() if f"-{fabric}-{ranks}-ranks" in name)
-    ours = median_seconds(runs, f"-{fabric}-{ranks}-ranks", collective, size, lambda case: case["ours"]["seconds"])
-    theirs = median_seconds(runs, f"-openmpi-{ranks}-ranks", collective, size, lambda case: case["seconds"])
+    passes = {name.split("-ranks-")[1] for name in runs if f"-{fabric}-{ranks}-ranks" in name}
+    beside = {name: run for name, run in runs.items() if name.split("-ranks-")[1] in passes}  # in turns with ours
+    ours = median_seconds(beside, f"-{fabric}-{ranks}-ranks", collective, size, lambda case: case["ours"]["seconds"])
+    theirs = median_seconds(beside, f"-openmpi-{ranks}-ranks", collective, size, lambda case: case["seconds"])
     return first["commit"], [what, f"{1e6 * ours:.0f} us", f"Open MPI {1e6 * theirs:.0f}", f"{theirs / ours:.2f}", "-"]
 
 
@@ -58,8 +60,10 @@ def gpu_collective_row(what, ranks, size):
     run = record(f"h200-nvlink-{ranks}-ranks-pass-1-collective.json")
     case = case_of(run, collective="all_reduce", bytes=size)
     ours = case["ours"]["seconds"]
-    theirs = min(case[way]["seconds"] for way in ("nccl", "nccl_windows") if way in case)
-    return run["commit"], [what, f"{1e6 * ours:.1f} us", f"NCCL {1e6 * theirs:.1f}", f"{theirs / ours:.2f}",
+    nccl = min(case[way]["seconds"] for way in ("nccl", "nccl_windows") if way in case)
+    torch = case_of(record(f"h200-torch-{ranks}-ranks-pass-1-collective.json"), collective="all_reduce", bytes=size)["seconds"]
+    theirs, name = min((nccl, "NCCL"), (torch, "PyTorch"))
+    return run["commit"], [what, f"{1e6 * ours:.1f} us", f"{name} {1e6 * theirs:.1f}", f"{theirs / ours:.2f}",
                            f"{100 * case['floor_seconds'] / ours:.0f} %"]
 
 

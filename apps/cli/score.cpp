@@ -441,7 +441,7 @@ void add_score(CLI::App& app) {
       ->add_option(
           "--file", options->file,
           "One plain text, or JSON lines, {\"text\": ...} or {\"tokens\": [ids]}: *.jsonl, *.json and what begins with "
-          "a brace, unless it is called *.txt; - is standard input")
+          "a brace, unless it is called *.txt; other fields are not read; - is standard input")
       ->type_name("FILE");
   input->require_option(1);
   add_number_option<std::int64_t>(*command, "--window", options->window,
