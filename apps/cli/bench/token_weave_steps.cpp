@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/progress.h"
 #include "cli/bench/quantile.h"
 #include "cli/bench/record.h"
 #include "cli/bench/steps.h"
@@ -101,6 +102,30 @@ struct VariantSteps {
   }
 };
 
+// On a terminal: the tokens of all steps that a tuner runs, since a step's time is about that of its tokens.
+class StepProgress {
+ public:
+  StepProgress(const ModelOptions& model, const std::vector<StepCase>& cases, int steps_of_a_case)
+      : bar_("tune", total_tokens(cases) * static_cast<std::size_t>(steps_of_a_case), kTokens,
+             shown_unless(model.quiet)) {}
+
+  double sample(StepRunner& runner, const StepCase& of) {
+    const double seconds = runner.sample();
+    bar_.update(done_ += static_cast<std::size_t>(of.num_tokens));
+    return seconds;
+  }
+
+ private:
+  static std::size_t total_tokens(const std::vector<StepCase>& cases) {
+    std::size_t tokens = 0;
+    for (const StepCase& one : cases) tokens += static_cast<std::size_t>(one.num_tokens);
+    return tokens;
+  }
+
+  std::size_t done_ = 0;
+  Progress bar_;
+};
+
 }  // namespace
 
 MeasuredSplits measure_splits(const ModelOptions& model, const std::vector<int>& tokens, int repeats,
@@ -108,6 +133,7 @@ MeasuredSplits measure_splits(const ModelOptions& model, const std::vector<int>&
   const std::vector<StepCase> cases = prompts_of(tokens);
   const std::unique_ptr<StepRunner> runner = runner_of(model, TpMode::weave, cases);
   MeasuredSplits measured{.samples = {}, .granule = runner->granule()};
+  StepProgress progress(model, cases, 2 * (1 + repeats));
   for (const StepCase& one : cases) {
     runner->prepare(one);
     const auto become = [&](SplitKind kind) {
@@ -121,7 +147,7 @@ MeasuredSplits measure_splits(const ModelOptions& model, const std::vector<int>&
         .tokens = one.num_tokens, .prefix_tokens = runner->prefix_tokens(), .whole_seconds = {}, .split_seconds = {}});
     for (const SplitKind kind : {SplitKind::none, SplitKind::smart}) {
       become(kind);
-      runner->sample();  // what happens only the first time
+      progress.sample(*runner, one);  // what happens only the first time
     }
     // By turns, and each of the two first every other time, so that a machine that becomes slower does not decide.
     for (int i = 0; i < repeats; ++i)
@@ -129,7 +155,8 @@ MeasuredSplits measure_splits(const ModelOptions& model, const std::vector<int>&
            {i % 2 == 0 ? SplitKind::none : SplitKind::smart, i % 2 == 0 ? SplitKind::smart : SplitKind::none}) {
         if (kind == SplitKind::smart && sample.prefix_tokens == 0) continue;
         become(kind);
-        (kind == SplitKind::none ? sample.whole_seconds : sample.split_seconds).push_back(runner->sample());
+        (kind == SplitKind::none ? sample.whole_seconds : sample.split_seconds)
+            .push_back(progress.sample(*runner, one));
       }
   }
   return measured;
@@ -139,17 +166,18 @@ std::vector<FusedSample> measure_sums(const ModelOptions& model, const std::vect
   const std::vector<StepCase> cases = prompts_of(tokens);
   const std::unique_ptr<StepRunner> runner = runner_of(model, TpMode::fused, cases);
   std::vector<FusedSample> samples;
+  StepProgress progress(model, cases, 2 * (1 + repeats));
   for (const StepCase& one : cases) {
     runner->prepare(one);
     std::vector<double> seconds[2];  // separate, fused; by turns
     for (const bool fused : {false, true}) {
       runner->fuse_sums(fused);
-      runner->sample();  // what happens only the first time
+      progress.sample(*runner, one);  // what happens only the first time
     }
     for (int i = 0; i < repeats; ++i)
       for (const bool fused : {false, true}) {
         runner->fuse_sums(fused);
-        seconds[fused ? 1 : 0].push_back(runner->sample());
+        seconds[fused ? 1 : 0].push_back(progress.sample(*runner, one));
       }
     samples.push_back(
         {.tokens = one.num_tokens, .separate_seconds = median(seconds[0]), .fused_seconds = median(seconds[1])});
