@@ -86,6 +86,33 @@ TEST(SequenceBench, MeasuresEachFigureWhereRanksAre) {
                                            "32 tokens, 4 x 8, batch 3"));
 }
 
+TEST(SequenceBench, MeasuresTheHalvesOfABatchBesideEachOther) {
+  const auto measured = [](const std::string& machines, const std::string& gpus, std::vector<std::string> more = {}) {
+    more.insert(more.begin(),
+                {"--machines", machines, "--gpus", gpus, "--heads", "4", "--tokens", "32", "--repeats", "1", "--cfg"});
+    return rows_of(record_of(10, std::move(more)), "measured");
+  };
+  const std::vector<json> of_machines = measured("4", "2"), of_ranks = measured("3", "2"), alone = measured("2", "1");
+  EXPECT_EQ(of_machines.size(), 6u);
+  for (const json& row : of_machines) {
+    EXPECT_EQ(row.at("layer"), "32 tokens, 4 x 64, batch 2 in halves");
+    EXPECT_EQ(row.at("halves"), 2);
+    EXPECT_EQ(row.at("machines"), 4);
+    EXPECT_EQ(row.at("ulysses").get<int>() * row.at("ring").get<int>(), 4) << "ranks of a half";
+    EXPECT_EQ(row.at("measured_elements"), row.at("counted_elements"));
+  }
+  ASSERT_FALSE(of_ranks.empty());
+  for (const json& row : of_ranks) {
+    EXPECT_EQ(row.at("ulysses").get<int>() * row.at("ring").get<int>(), 3);
+    EXPECT_EQ(row.at("measured_elements"), row.at("counted_elements")) << "both halves leave the same machines";
+  }
+  for (const json& row : alone) EXPECT_EQ(row.at("measured_elements"), 0) << "a machine for each half";
+  const std::vector<json> some = measured("4", "2", {"--timed-waits", "--strategy", "torus,usp"});
+  ASSERT_EQ(some.size(), 2u);
+  EXPECT_EQ(some[0].at("strategy"), "usp");
+  EXPECT_EQ(some[1].at("strategy"), "torus");
+}
+
 TEST(SequenceBench, MeasuresThePiecesOfItsKernel) {
   const json record = record_of(12, {"--tokens", "64", "--heads", "2", "--repeats", "1"});
   ASSERT_EQ(record.at("rows").size(), 5u);  // 1 piece; 4 and 8 in one call and in as many
@@ -143,6 +170,12 @@ TEST(SequenceBench, RejectsWhatAFigureDoesNotTake) {
       {12, {"--head-dim", "32,64"}, "one --head-dim"},
       {8, {"--machines", "2", "--gpus", "2", "--ulysses", "3"}, "3 does not divide 4 ranks"},
       {10, {"--machines", "2", "--fabric", "nosuch"}, "nosuch"},
+      {10, {"--machines", "2", "--strategy", "usp,nosuch"}, "nosuch"},
+      {10, {"--machines", "2", "--heads", "3", "--strategy", "ulysses"}, "does not divide 3 heads"},
+      {10, {"--cfg"}, "--cfg is of measured layers"},
+      {10, {"--machines", "2", "--batch", "3", "--cfg"}, "2 halves of a batch of 3"},
+      {10, {"--machines", "3", "--cfg"}, "3 machines of 1 GPUs do not divide"},
+      {10, {"--machines", "2", "--gpus", "2", "--ulysses", "4", "--cfg"}, "4 does not divide 2 ranks"},
   };
   for (const auto& [number, options, message] : cases) {
     const ProgramResult result = run_heddle(figure(number, options));

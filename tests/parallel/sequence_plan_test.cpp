@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "parallel/sequence/batch_teams.h"
 
 namespace heddle {
 namespace {
@@ -88,6 +89,26 @@ TEST(SequencePlan, SearchesTheDegreesUnlessOneIsGiven) {
   request.degree = 8;
   const SequencePlan given = plan_sequence_attention(request);
   EXPECT_EQ(given.fastest_of(SequenceStrategy::one_sided).mesh.groups(), 8);
+}
+
+TEST(BatchTeams, HalvesHaveHalfOfTheMachinesOrOfEachMachinesRanks) {
+  using testing::ElementsAre;
+  const BatchTeams whole = divide_batch({2, 2}, 3, 1, "test");
+  EXPECT_EQ(whole.placement, (Placement{2, 2}));
+  EXPECT_EQ(whole.batch, 3);
+  EXPECT_THAT(whole.ranks_of(0), ElementsAre(0, 1, 2, 3));
+  const BatchTeams machines = divide_batch({4, 2}, 6, 2, "test");
+  EXPECT_EQ(machines.placement, (Placement{2, 2}));
+  EXPECT_EQ(machines.batch, 3);
+  EXPECT_EQ(machines.on_a_machine, 1);
+  EXPECT_THAT(machines.ranks_of(0), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(machines.ranks_of(1), ElementsAre(4, 5, 6, 7));
+  const BatchTeams ranks = divide_batch({3, 4}, 2, 2, "test");
+  EXPECT_EQ(ranks.placement, (Placement{3, 2}));
+  EXPECT_EQ(ranks.on_a_machine, 2);
+  EXPECT_THAT(ranks.ranks_of(0), ElementsAre(0, 1, 4, 5, 8, 9));
+  EXPECT_THAT(ranks.ranks_of(1), ElementsAre(2, 3, 6, 7, 10, 11));
+  for (int rank = 0; rank < 12; ++rank) EXPECT_THAT(ranks.ranks_of(ranks.team_of(rank)), testing::Contains(rank));
 }
 
 // A half of the batch on half of the machines is a request of its own; halves of a machine share its link.

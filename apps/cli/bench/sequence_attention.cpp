@@ -1,5 +1,7 @@
 #include "cli/bench/sequence_attention.h"
 
+#include <fmt/ranges.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iterator>
@@ -31,10 +33,18 @@ struct SequenceBenchOptions {
   SequenceRateOptions rates;
   Device device;     // of figure 12
   std::string peer;  // of figure 12
+  std::vector<std::string> strategies;
+  bool two_halves = false;
   std::optional<std::string> json_file;
 
   bool has_ranks() const { return machines || gpus; }
 };
+
+std::vector<std::string> strategy_names() {
+  std::vector<std::string> names;
+  for (const SequenceStrategy strategy : kSequenceStrategies) names.emplace_back(name_of(strategy));
+  return names;
+}
 
 // What is printed, and what a record holds.
 struct FigureOutput {
@@ -53,6 +63,7 @@ ordered_json json_of(const FigureRow& row) {
   ordered_json object{{"layer", row.layer},
                       {"machines", row.placement.machines},
                       {"gpus", row.placement.ranks_per_machine},
+                      {"halves", row.halves},
                       {"strategy", name_of(row.strategy)},
                       {"ulysses", row.mesh.groups()},
                       {"ring", row.mesh.ring},
@@ -120,6 +131,8 @@ std::optional<FigureOutput> output_of_layers(const SequenceBenchOptions& options
     MeasuredLayers layers = options.layers;
     layers.placement = {options.machines.value_or(1), options.gpus.value_or(1)};
     layers.heads = options.heads.value_or(layers.heads);
+    layers.halves = options.two_halves ? 2 : 1;
+    for (const std::string& name : options.strategies) layers.strategies.push_back(*sequence_strategy_named(name));
     std::optional<std::vector<FigureRow>> measured = measured_figure(options.figure, layers, rates);
     if (!measured) return {};
     std::ranges::move(*measured, std::back_inserter(rows));
@@ -156,8 +169,9 @@ void run_sequence_bench(const SequenceBenchOptions& options) {
 void require_taken_options(const CLI::App& command, const SequenceBenchOptions& options) {
   using Names = std::set<std::string>;
   static const Names kOfPieces{"--device", "--compare", "--tokens", "--heads", "--head-dim", "--repeats"};
-  static const Names kOfRanks{"--fabric",  "--tokens",      "--heads",         "--head-dim", "--batch",   "--ulysses",
-                              "--repeats", "--timed-waits", "--emulate-links", "--eager",    "--deadline"};
+  static const Names kOfRanks{"--fabric",   "--tokens",  "--heads",       "--head-dim",      "--batch",
+                              "--ulysses",  "--repeats", "--timed-waits", "--emulate-links", "--eager",
+                              "--deadline", "--cfg",     "--strategy"};
   Names taken{"--figure", "--json", "--help"};
   if (options.figure == 12) {
     taken.insert(kOfPieces.begin(), kOfPieces.end());
@@ -216,7 +230,14 @@ void add_sequence_attention_benchmark(CLI::App& bench) {
                      "128",
                      {.min = 1, .max = 256});
   add_numbers_option(*command, "--batch", layers.batches,
-                     "Sequences of measured layers, comma-separated; default 1, figure 9 1,2", {.min = 1, .max = 1024});
+                     "Sequences of measured layers, comma-separated; default 1, figure 9 1,2, with --cfg twice as many",
+                     {.min = 1, .max = 1024});
+  command
+      ->add_option(
+          "--strategy", options->strategies,
+          fmt::format("Measured strategies, comma-separated; default: all of {}", fmt::join(strategy_names(), ", ")))
+      ->delimiter(',')
+      ->check(CLI::IsMember(strategy_names()).description(""));
   add_numbers_option(*command, "--ulysses", layers.degrees,
                      "Ulysses degrees of measured usp, tas, torus and one_sided, comma-separated; default: the gcd "
                      "rule's, figures 7 and 8 all that divide ranks and heads",
@@ -237,6 +258,10 @@ void add_sequence_attention_benchmark(CLI::App& bench) {
       ->type_name("NAME");
   add_number_option<int>(*command, "--repeats", layers.repeats, "Samples; default 5", {.min = 1, .max = 10000});
   add_sequence_rate_options(*command, options->rates);
+  command->add_flag(
+      "--cfg", options->two_halves,
+      "Measured with CFG parallelism: each half of the batch on half of the machines, or of each machine's "
+      "ranks, beside the other");
   command->add_flag("--timed-waits", layers.timed_waits,
                     "Measured on CPU ranks: computation is replaced by waits as long as the rates say");
   command->add_flag("--emulate-links", layers.emulates_links,

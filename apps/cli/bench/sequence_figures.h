@@ -19,9 +19,11 @@ struct MeasuredLayers {
   // Of figure 9 every length with the first batch, and every other batch with the first length, for each head dimension.
   // Empty: the figure's defaults.
   std::vector<int> tokens, head_dims, batches;
-  std::vector<int> degrees;  // empty: gcd_rule(), in figures 7 and 8 all that fit
+  std::vector<SequenceStrategy> strategies;  // empty: all
+  std::vector<int> degrees;                  // empty: gcd_rule(), in figures 7 and 8 all that fit
   int heads = 8;
   int repeats = 5;
+  int halves = 1;               // 2: CFG parallelism (divide_batch)
   bool timed_waits = false;     // in place of computation
   bool emulates_links = false;  // between machines, on one host (fabric/paced), with the rates' bandwidth and latency
   bool eager = false;           // on GPUs: each operation of a layer is a launch of its own
@@ -29,7 +31,7 @@ struct MeasuredLayers {
 };
 
 struct LayerMeasurement {
-  std::vector<double> samples;      // seconds of rank 0, from barrier to barrier
+  std::vector<double> samples;      // seconds from a barrier until the last rank has its output
   std::int64_t moved_elements = 0;  // that entered or left the machine with the most of them, in one layer
   RankHosts hosts = RankHosts::one_host;
   std::string fabric;
@@ -40,11 +42,12 @@ struct LayerMeasurement {
 struct FigureRow {
   std::string layer;
   Placement placement;
-  SequenceStrategy strategy;
-  SequenceMesh mesh;
+  int halves = 1;  // of the batch, each with a team of its own
+  SequenceStrategy strategy = SequenceStrategy::ulysses;
+  SequenceMesh mesh;                      // of a team
   double seconds = 0;                     // the median, of measured rows
   std::optional<double> exposed_seconds;  // not where computation was measured, too
-  std::int64_t counted_elements = 0;
+  std::int64_t counted_elements = 0;      // of a machine
   std::optional<LayerMeasurement> measured;
 };
 
@@ -52,7 +55,8 @@ struct FigureRow {
 // strategy with its best degree; 10, what each idea adds, with the degree of gcd_rule().
 std::vector<FigureRow> predicted_figure(int figure, const SequenceRateTable& rates);
 
-// The same of layers that ranks of this machine run, or of those that mpirun has started: of every strategy that fits.
+// The same of layers that ranks of this machine run, or of those that mpirun has started: of every strategy asked for that
+// fits.
 // With timed waits a predicted row goes before each measured one. Rows are of rank 0; nothing in processes of others.
 // Throws InputError when the ranks are not those of the placement.
 std::optional<std::vector<FigureRow>> measured_figure(int figure, const MeasuredLayers& layers,

@@ -3,7 +3,6 @@
 #include <chrono>
 #include <cmath>
 #include <memory>
-#include <numeric>
 #include <utility>
 
 #include "base/buffer.h"
@@ -18,6 +17,7 @@
 #include "fabric/launch.h"
 #include "fabric/paced/paced_fabric.h"
 #include "fabric/run_ranks.h"
+#include "parallel/sequence/batch_teams.h"
 #include "parallel/sequence/sequence_attention.h"
 
 namespace heddle {
@@ -25,8 +25,10 @@ namespace {
 
 constexpr std::size_t kHeapBeside = std::size_t{1} << 18;  // what ranks tell each other beside a layer
 
+// Shape and mesh are those of a team.
 struct FigureLayer {
   std::string name;
+  BatchTeams teams;
   SequenceStrategy strategy;
   SequenceShape shape;
   SequenceMesh mesh;
@@ -38,63 +40,81 @@ bool has_a_degree(SequenceStrategy strategy) {
   return strategy != SequenceStrategy::ulysses && strategy != SequenceStrategy::ring;
 }
 
+struct NamedShape {
+  std::string name;
+  BatchTeams teams;
+  SequenceShape shape;
+};
+
 // Every shape of the figure.
-std::vector<std::pair<std::string, SequenceShape>> shapes_of(int figure, const MeasuredLayers& of) {
+std::vector<NamedShape> shapes_of(int figure, const MeasuredLayers& of) {
   const auto or_default = [](const std::vector<int>& given, std::vector<int> otherwise) {
     return given.empty() ? std::move(otherwise) : given;
   };
   const bool varies = figure == 9;
   const std::vector<int> tokens = or_default(of.tokens, varies ? std::vector{256, 512} : std::vector{512});
   const std::vector<int> head_dims = or_default(of.head_dims, varies ? std::vector{32, 64, 128} : std::vector{64});
-  const std::vector<int> batches = or_default(of.batches, varies ? std::vector{1, 2} : std::vector{1});
+  std::vector<int> batches = varies ? std::vector{1, 2} : std::vector{1};
+  for (int& batch : batches) batch *= of.halves;
+  batches = or_default(of.batches, std::move(batches));
   // Where computation is replaced by waits, bytes are those of GPUs.
   const bool is_narrow = of.timed_waits || of.fabric.starts_with("nvlink");
-  std::vector<std::pair<std::string, SequenceShape>> shapes;
+  std::vector<NamedShape> shapes;
   for (const int head_dim : head_dims)
     for (const int batch : batches)
       for (const int length : tokens) {
         if (batch != batches.front() && length != tokens.front()) continue;
         std::string name = fmt::format("{} tokens, {} x {}", length, of.heads, head_dim);
         if (batch > 1) name += fmt::format(", batch {}", batch);
-        shapes.emplace_back(std::move(name), even_sequence({.batch = batch,
-                                                            .num_heads = of.heads,
-                                                            .head_dim = head_dim,
-                                                            .dtype = is_narrow ? DType::bfloat16 : DType::float32},
-                                                           length, of.placement.size()));
+        if (of.halves == 2) name += " in halves";
+        const BatchTeams teams = divide_batch(of.placement, batch, of.halves, "bench sequence-attention");
+        shapes.push_back({std::move(name), teams,
+                          even_sequence({.batch = teams.batch,
+                                         .num_heads = of.heads,
+                                         .head_dim = head_dim,
+                                         .dtype = is_narrow ? DType::bfloat16 : DType::float32},
+                                        length, teams.placement.size())});
       }
   return shapes;
 }
 
 // Nothing: the degree of gcd_rule().
-std::vector<std::optional<int>> degrees_of(int figure, const MeasuredLayers& of) {
+std::vector<std::optional<int>> degrees_of(int figure, const MeasuredLayers& of, int ranks) {
   std::vector<std::optional<int>> degrees(of.degrees.begin(), of.degrees.end());
   if (degrees.empty() && (figure == 7 || figure == 8))
-    for (int degree = 1; degree <= of.placement.size(); ++degree)
-      if (of.placement.size() % degree == 0 && of.heads % degree == 0) degrees.emplace_back(degree);
+    for (int degree = 1; degree <= ranks; ++degree)
+      if (ranks % degree == 0 && of.heads % degree == 0) degrees.emplace_back(degree);
   if (degrees.empty()) degrees.emplace_back();
   return degrees;
 }
 
 std::vector<FigureLayer> layers_of(int figure, const MeasuredLayers& of, const SequenceRateTable& rates) {
-  for (const int degree : of.degrees)
-    if (const std::string why = why_not(SequenceStrategy::tas, of.placement, of.heads, degree); !why.empty())
-      throw_error<InputError>("bench sequence-attention: {}", why);
   std::vector<FigureLayer> layers;
-  for (const auto& [name, shape] : shapes_of(figure, of)) {
+  for (const NamedShape& of_figure : shapes_of(figure, of)) {
+    const auto& [name, teams, shape] = of_figure;
+    for (const int degree : of.degrees)
+      if (const std::string why = why_not(SequenceStrategy::tas, teams.placement, of.heads, degree); !why.empty())
+        throw_error<InputError>("bench sequence-attention: {}", why);
+    SequenceRates of_team = rates.of(shape.head_dim);
+    of_team.machine_link_bytes /= teams.on_a_machine;
     bool is_first_degree = true;
-    for (const std::optional<int>& degree : degrees_of(figure, of)) {
+    for (const std::optional<int>& degree : degrees_of(figure, of, teams.placement.size())) {
       for (const SequenceStrategy strategy : kSequenceStrategies) {
-        if (!why_not(strategy, of.placement, of.heads, degree).empty()) continue;
+        if (!why_not(strategy, teams.placement, of.heads, degree).empty()) continue;
         if (!is_first_degree && !has_a_degree(strategy)) continue;
-        FigureLayer layer{name, strategy, shape, make_sequence_mesh(strategy, of.placement, of.heads, degree), 0, {}};
+        if (!of.strategies.empty() && std::ranges::count(of.strategies, strategy) == 0) continue;
+        FigureLayer layer{name, teams, strategy, shape, make_sequence_mesh(strategy, teams.placement, of.heads, degree),
+                          0,    {}};
         const SequenceMemory memory(layer.mesh, shape);
         const std::vector<SequenceProgram> programs = make_sequence_programs(strategy, memory);
-        layer.counted_elements = count_sequence_programs(memory, programs).largest;
-        layer.timeline = predict_sequence(memory, programs, rates.of(shape.head_dim));
+        layer.counted_elements = teams.on_a_machine * count_sequence_programs(memory, programs).largest;
+        layer.timeline = predict_sequence(memory, programs, of_team);
         layers.push_back(std::move(layer));
       }
       is_first_degree = false;
     }
+    if (layers.empty())  // Ring takes any, so some were asked for
+      throw_error<InputError>("bench sequence-attention: {}", why_not(of.strategies.front(), teams.placement, of.heads));
   }
   return layers;
 }
@@ -116,17 +136,30 @@ std::vector<std::uint64_t> moved_bytes(const CountedFabric& fabric, const Placem
   return moved;
 }
 
+// Of each sample the longest of all ranks: teams end at different times.
+std::vector<double> longest_of_ranks(Fabric& fabric, Stream& stream, const std::vector<double>& samples) {
+  std::vector<std::uint64_t> nanoseconds;
+  for (const double sample : samples) nanoseconds.push_back(static_cast<std::uint64_t>(sample * 1e9));
+  const std::vector<std::uint64_t> all = gather_words(fabric, stream, nanoseconds);
+  std::vector<double> longest(samples.size());
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    double& of = longest[i % samples.size()];
+    of = std::max(of, static_cast<double>(all[i]) / 1e9);
+  }
+  return longest;
+}
+
 // The first layer is to warm up, and the one whose bytes are counted. On a GPU the others are replays of a graph.
 LayerMeasurement measure_layer(Fabric& inner, Stream& stream, const FigureLayer& of, const MeasuredLayers& options,
                                const SequenceRates& rates) {
   CountedFabric fabric(inner);
-  std::vector<int> team(static_cast<std::size_t>(fabric.size()));
-  std::iota(team.begin(), team.end(), 0);
+  const std::vector<int> team = of.teams.ranks_of(of.teams.team_of(fabric.rank()));
+  const auto place = std::ranges::find(team, fabric.rank()) - team.begin();
   SequenceAttention layer(fabric, team, of.strategy, of.mesh, of.shape);
   if (options.timed_waits) layer.replace_computation(rates);
   const SequenceShape& shape = of.shape;
   const auto elements = static_cast<std::size_t>(shape.batch) *
-                        static_cast<std::size_t>(shape.tokens[static_cast<std::size_t>(fabric.rank())]) *
+                        static_cast<std::size_t>(shape.tokens[static_cast<std::size_t>(place)]) *
                         static_cast<std::size_t>(shape.num_heads * shape.head_dim);
   std::vector<float> numbers(elements + 1);
   for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = std::sin(static_cast<float>(i));
@@ -159,6 +192,7 @@ LayerMeasurement measure_layer(Fabric& inner, Stream& stream, const FigureLayer&
     mine = moved_bytes(fabric, options.placement);
     if (result.from_graph) graph = layer.capture(x.data(), x.data(), x.data(), y.data(), scale, lane);
   }
+  result.samples = longest_of_ranks(inner, stream, result.samples);
   const std::vector<std::uint64_t> all = gather_words(inner, stream, mine);
   std::vector<std::uint64_t> of_machines(mine.size());
   for (std::size_t i = 0; i < all.size(); ++i) of_machines[i % mine.size()] += all[i];
@@ -225,6 +259,7 @@ std::optional<std::vector<FigureRow>> measured_figure(int figure, const Measured
       result.hosts = hosts;
       FigureRow row{.layer = layer.name,
                     .placement = options.placement,
+                    .halves = options.halves,
                     .strategy = layer.strategy,
                     .mesh = layer.mesh,
                     .seconds = median(result.samples),

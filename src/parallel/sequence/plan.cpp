@@ -8,6 +8,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "parallel/sequence/batch_teams.h"
 
 namespace heddle {
 namespace {
@@ -43,35 +44,6 @@ void require_sizes(const SequenceRequest& request) {
     throw_error<InputError>("plan attention: {} is {}, at most {} are planned", kElements, elements, kMostElements);
 }
 
-// What one of the teams computes that the batch is divided over.
-struct Team {
-  Placement placement;
-  int batch = 1;
-  int on_a_machine = 1;  // teams
-  SequenceRates rates;
-};
-
-Team team_of(const SequenceRequest& request) {
-  Team team{request.placement, request.batch, 1, request.rates};
-  if (request.halves == 1) return team;
-  const auto [machines, gpus] = request.placement;
-  if (request.halves != 2 || request.batch % 2 != 0)
-    throw_error<InputError>("plan attention: {} halves of a batch of {}, expected 2 halves of an even batch",
-                            request.halves, request.batch);
-  if (machines % 2 != 0 && gpus % 2 != 0)
-    throw_error<InputError>("plan attention: {} machines of {} GPUs do not divide into two halves of the batch",
-                            machines, gpus);
-  team.batch /= 2;
-  if (machines % 2 == 0) {
-    team.placement.machines /= 2;
-  } else {
-    team.placement.ranks_per_machine /= 2;
-    team.on_a_machine = 2;
-    team.rates.machine_link_bytes /= 2;
-  }
-  return team;
-}
-
 // What USP, TAS and Torus Attention take.
 std::vector<int> degrees_of(int ranks, int num_heads) {
   std::vector<int> degrees;
@@ -92,7 +64,7 @@ void require_degree(const SequenceRequest& request, int ranks) {
       *request.degree, ranks, request.num_heads, fmt::join(degrees, ", "), fmt::join(others, ", "));
 }
 
-SequenceForecast forecast(SequenceStrategy strategy, const SequenceRequest& request, const Team& team,
+SequenceForecast forecast(SequenceStrategy strategy, const SequenceRequest& request, const BatchTeams& team,
                           std::optional<int> degree) {
   SequenceForecast result{.strategy = strategy, .reason = why_not(strategy, team.placement, request.num_heads, degree)};
   if (!result.reason.empty()) return result;
@@ -107,7 +79,9 @@ SequenceForecast forecast(SequenceStrategy strategy, const SequenceRequest& requ
   result.counted_elements = team.on_a_machine * count.largest;
   result.difference = why_counts_differ(strategy, memory, count);
   result.barriers_of_all = count.barriers_of_all;
-  result.timeline = predict_sequence(memory, programs, team.rates);
+  SequenceRates rates = request.rates;
+  rates.machine_link_bytes /= team.on_a_machine;
+  result.timeline = predict_sequence(memory, programs, rates);
   return result;
 }
 
@@ -116,7 +90,7 @@ bool is_better(const SequenceForecast& a, const SequenceForecast& b) {
 }
 
 // The strategy's best degree; `ruled` is its forecast with that of gcd_rule().
-SequenceForecast fastest(const SequenceForecast& ruled, const SequenceRequest& request, const Team& team) {
+SequenceForecast fastest(const SequenceForecast& ruled, const SequenceRequest& request, const BatchTeams& team) {
   SequenceForecast best = ruled;
   const bool has_a_degree = ruled.strategy != SequenceStrategy::ulysses && ruled.strategy != SequenceStrategy::ring;
   if (request.degree || !has_a_degree) return best;
@@ -132,7 +106,7 @@ SequenceForecast fastest(const SequenceForecast& ruled, const SequenceRequest& r
 
 SequencePlan plan_sequence_attention(const SequenceRequest& request) {
   require_sizes(request);
-  const Team team = team_of(request);
+  const BatchTeams team = divide_batch(request.placement, request.batch, request.halves, "plan attention");
   require_degree(request, team.placement.size());
   SequencePlan plan;
   plan.strategies.reserve(std::size(kSequenceStrategies));

@@ -19,8 +19,7 @@ struct SequenceRequest {
   int batch = 1;
   DType dtype = DType::bfloat16;
   std::optional<int> degree;  // P_u of USP, TAS and Torus Attention
-  // 2: CFG parallelism. Each half of the batch has half of the machines; of an odd number of machines, half of the ranks
-  // of each, so the halves share the links out of them.
+  // 2: CFG parallelism (divide_batch). Halves that share machines share the links out of them.
   int halves = 1;
   SequenceRates rates;
 };
