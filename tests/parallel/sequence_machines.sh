@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# sequence_machines.sh HEDDLE CASES [cut | timed MACHINES RANKS MBIT BENCH_ARGS...]: the strategies of sequence parallelism on
-# `mpi` over TCP between two "machines" of two ranks. With `cut`, the second machine's link goes down in the middle of layers:
+# sequence_machines.sh HEDDLE CASES [PLACEMENT... | cut | timed MACHINES RANKS MBIT BENCH_ARGS...]: every strategy of sequence
+# parallelism against float64 on `mpi` over TCP between "machines" (MACHINESxRANKS, by default 2x2), one placement after
+# the other. With `cut`, the second of two machines' links goes down in the middle of layers:
 # the run must end and name machine and rank. With `timed`, layers are timed instead, on MACHINES of RANKS ranks whose
 # links carry MBIT Mbit/s each way, of which 0.95 are payload, while computation is replaced by timed waits. Exit status 77,
 # with the reason, where namespaces may not be made.
@@ -20,8 +21,8 @@ if [ "${3:-}" = timed ]; then
     --timed-waits --machine-gbps "$(awk "BEGIN { print 0.95 * $mbit / 8000 }")" "$@"
   exit
 fi
-make_machines 2 10.98.0
 if [ "${3:-}" = cut ]; then
+  make_machines 2 10.98.0
   launch_on 2 "$cases" mpi 2x2 --late 100000 --deadline 2 >"$folder/begun" 2>"$folder/words" &
   run=$!
   for ((i = 0; i < 300; ++i)); do
@@ -40,4 +41,16 @@ if [ "${3:-}" = cut ]; then
   grep -Eq 'rank [23] .*has not moved for .*machine 10\.98\.0\.2 is silent: ranks 2, 3 are on it' "$folder/words"
   exit
 fi
-launch_on 2 "$cases" mpi 2x2 >/dev/null
+placements=("${@:3}")
+[ ${#placements[@]} -gt 0 ] || placements=(2x2)
+most=0
+for each in "${placements[@]}"; do
+  [[ $each =~ ^[1-9][0-9]*x[1-9][0-9]*$ ]] || { echo "sequence_machines: \"$each\" is no placement, expected such as 2x4"; exit 2; }
+  ((${each%x*} <= most)) || most=${each%x*}
+done
+make_machines "$most" 10.98.0
+for each in "${placements[@]}"; do
+  machines=${each%x*} begin=$SECONDS  # the first of those that were made
+  launch_on "${each#*x}" "$cases" mpi "$each" >/dev/null
+  echo "$each: every strategy that fits is within its bound of float64, $((SECONDS - begin)) s"
+done
