@@ -2,6 +2,9 @@
 // to it on one stream) or computes without a call of its fabric (compute). Rank 2 goes on only when rank 0 has exchanged
 // messages with rank 1 on another stream, or has ended its transfers with the computing rank: if one had to wait for the
 // other, nobody would go on, and the deadline would end the run.
+//
+// slow: ranks 1 and 2 get from rank 0 over a link (slow_link.sh) that takes longer for either than the deadline, so while
+// one gets all of the link the other must hear that its turn will come.
 #include <unistd.h>
 
 #include <csignal>
@@ -99,20 +102,39 @@ void run_rank_2(Fabric& fabric, Stream& stream, Heap& heap, std::string_view mod
   expect_equal(heap.bytes, bytes_of(0), bytes_put(mode), "put");
 }
 
+// Nobody waits by the fabric but the gets.
+void get_slowly(Fabric& fabric, Stream& stream, Heap& heap) {
+  if (fabric.rank() == 0) {
+    while (atomic_load(&heap.go_on) != 2) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    return;
+  }
+  std::vector<std::byte> got(kBytes);
+  fabric.get(stream, 0, got.data(), heap.bytes, kBytes);
+  fabric.synchronize(stream);
+  expect_equal(got.data(), bytes_of(0), kBytes, "get");
+  fabric.signal_add(stream, 0, &heap.go_on, 1);
+  fabric.synchronize(stream);
+}
+
 void run(std::string_view mode) {
-  const std::unique_ptr<Fabric> fabric = open_fabric("mpi", {.heap_bytes = sizeof(Heap) + 4096});
+  FabricOptions options{.heap_bytes = sizeof(Heap) + 4096};
+  if (mode == "slow") options.deadline = std::chrono::seconds(2);
+  options.join_deadline = std::chrono::seconds(10);
+  const std::unique_ptr<Fabric> fabric = open_fabric("mpi", options);
   if (fabric->size() != 3) throw_error<InputError>("mpi_progress is for 3 ranks");
   ThreadPool pool(1);
   Stream stream(pool);
   Heap& heap = *reinterpret_cast<Heap*>(fabric->allocate(sizeof(Heap)).data);
-  const std::vector<std::byte> bytes = bytes_of(2);
-  if (fabric->rank() == 2) {
+  const std::vector<std::byte> bytes = bytes_of(2), given = bytes_of(0);
+  if (mode == "slow" && fabric->rank() == 0) fabric->put(stream, 0, heap.bytes, given.data(), kBytes);
+  if (mode != "slow" && fabric->rank() == 2) {
     fabric->put(stream, 2, heap.bytes, bytes.data(), kBytes);
     fabric->signal(stream, 0, &heap.process, static_cast<std::uint64_t>(::getpid()));
   }
   // The first barrier has all ranks connected; the second leaves nothing behind that rank 2 would have to send.
   for (int i = 0; i < 2; ++i) fabric->barrier(stream);
   fabric->synchronize(stream);
+  if (mode == "slow") return get_slowly(*fabric, stream, heap);
   if (fabric->rank() == 0) run_rank_0(*fabric, stream, heap, mode);
   if (fabric->rank() == 1) talk(*fabric, stream, heap);
   if (fabric->rank() == 2) run_rank_2(*fabric, stream, heap, mode);

@@ -21,8 +21,9 @@ constexpr std::chrono::milliseconds kStalled{250};
 
 }  // namespace
 
-HeapServer::HeapServer(MPI_Comm messages, std::span<std::byte> heap, MpiCheck check, Reject reject)
-    : messages_(messages), heap_(heap), check_(std::move(check)), reject_(std::move(reject)) {
+HeapServer::HeapServer(MPI_Comm messages, std::span<std::byte> heap, std::chrono::nanoseconds patience, MpiCheck check,
+                       Reject reject)
+    : messages_(messages), heap_(heap), patience_(patience), check_(std::move(check)), reject_(std::move(reject)) {
   int size = 0;
   check_("MPI_Comm_size", MPI_Comm_size(messages_, &size), -1);
   clients_.resize(static_cast<std::size_t>(size));
@@ -92,6 +93,7 @@ void HeapServer::answer(int to, const std::byte* data, const HeapRequest& reques
   Answer one{.to = to, .tag = request.reply_tag, .data = data, .bytes = bytes};
   if (bytes > kMostBytesWithin) {
     one.turn = num_large_ + request.value;
+    one.came_at = std::chrono::steady_clock::now();
     waiting_.insert(std::ranges::upper_bound(waiting_, one.turn, {}, &Answer::turn), std::move(one));
     return send_waiting();
   }
@@ -112,13 +114,19 @@ void HeapServer::send_waiting() {
   if (waiting_.empty()) return;
   std::size_t left = 0;
   for (const Answer& answer : answers_) left += answer.transfer.bytes_left();
-  const auto now = std::chrono::steady_clock::now();
+  const Time now = std::chrono::steady_clock::now();
   if (std::exchange(bytes_left_, left) != left) moved_at_ = now;
-  if (left != 0 && now - moved_at_ < kStalled) return;
-  send(std::move(waiting_.front()));
-  waiting_.pop_front();
+  if (left == 0 || now - moved_at_ >= kStalled) send_waiting(waiting_.begin());
+  const auto impatient =
+      std::ranges::find_if(waiting_, [&](const Answer& one) { return now - one.came_at > patience_; });
+  if (impatient != waiting_.end()) send_waiting(impatient);  // one at a call; the next call has the next
+}
+
+void HeapServer::send_waiting(std::deque<Answer>::iterator answer) {
+  send(std::move(*answer));
+  waiting_.erase(answer);
   ++num_large_;
-  moved_at_ = now;
+  moved_at_ = std::chrono::steady_clock::now();
 }
 
 bool HeapServer::end_payloads() {

@@ -13,7 +13,9 @@
 // Large gets are answered one at a time, in FIFO order but for the turns below, so each answer has this rank's link for itself.
 // Were they answered at once, a rank that is ahead would take half of the link from one that is behind, and ranks that pull from each other
 // in a circle would drift apart until half of the links are idle. A get's turn is as many answers after its arrival as its
-// stream has gets before it. An answer whose rank does not take it waits for nobody: the next one begins beside it.
+// stream has gets before it. An answer whose rank does not take it waits for nobody: the next one begins beside it. So does
+// one that has waited for the patience that its rank may have: from then on it has its part of the link, and so a sign of life
+// of every message, however many others wait.
 //
 // A request that does not fit the heap or its message (fault_of_request) changes nothing and ends the run.
 #pragma once
@@ -52,8 +54,9 @@ class HeapServer {
   // Gets the rank whose request is wrong, and the fault; throws.
   using Reject = std::function<void(int from, const std::string& fault)>;
 
-  // Uses `messages`, a communicator of its own, until close().
-  HeapServer(MPI_Comm messages, std::span<std::byte> heap, MpiCheck check, Reject reject);
+  // Uses `messages`, a communicator of its own, until close(). No large answer waits for others for longer than `patience`.
+  HeapServer(MPI_Comm messages, std::span<std::byte> heap, std::chrono::nanoseconds patience, MpiCheck check,
+             Reject reject);
 
   // Carries out a bounded number of received requests, and lets MPI make progress. Never blocks. One thread at a time.
   // Returns whether more requests may have arrived.
@@ -64,6 +67,8 @@ class HeapServer {
   void close();
 
  private:
+  using Time = std::chrono::steady_clock::time_point;
+
   // The requests of one rank.
   struct Client {
     std::optional<PutInTransit> payload;
@@ -74,6 +79,7 @@ class HeapServer {
     const std::byte* data;
     std::size_t bytes;
     std::uint64_t turn = 0;
+    Time came_at{};
     std::unique_ptr<std::byte[]> copy = nullptr;  // of the bytes to send; null where they are sent in place
     BulkTransfer transfer = {};
   };
@@ -85,10 +91,12 @@ class HeapServer {
   void send(Answer answer);
   void end_answers();
   void send_waiting();
+  void send_waiting(std::deque<Answer>::iterator answer);
   bool end_payloads();  // whether requests that waited for them remain
 
   MPI_Comm messages_;
   std::span<std::byte> heap_;
+  std::chrono::nanoseconds patience_;
   MpiCheck check_;
   Reject reject_;
   HeapMessage next_{};
@@ -99,7 +107,7 @@ class HeapServer {
   std::deque<Answer> waiting_;               // large ones, by their turn
   std::uint64_t num_large_ = 0;              // sent so far
   std::size_t bytes_left_ = 0;               // of answers_, when that was last another number
-  std::chrono::steady_clock::time_point moved_at_{};
+  Time moved_at_{};
 };
 
 }  // namespace heddle

@@ -42,6 +42,8 @@ constexpr std::chrono::microseconds kSleep{20};
 // A rank that computes looks so often whether others want something of its heap.
 constexpr std::chrono::microseconds kBetweenServing{100};
 constexpr std::chrono::milliseconds kLookForTrouble{5};
+// An answer waits for others for one such part of the deadline: the rest is for its first bytes, on a link that all share.
+constexpr int kPartOfDeadline = 4;
 
 // FNV-1a
 class Hash {
@@ -218,7 +220,8 @@ void MpiWorld::open_own_heap() {
     watch_.declare(Beat::failure, fmt::format("rank {} rejects what rank {} has sent: {}", rank(), from, fault));
     watch_.throw_trouble();
   };
-  server_ = std::make_unique<HeapServer>(memory_, std::span(heap_, heap_bytes_), check_, reject);
+  server_ = std::make_unique<HeapServer>(memory_, std::span(heap_, heap_bytes_), watch_.deadline() / kPartOfDeadline,
+                                         check_, reject);
 }
 
 void MpiWorld::clear(std::size_t offset, std::size_t bytes) {
