@@ -35,6 +35,9 @@ class CountedFabric : public Fabric {
   Peers peers(std::span<const int> team) const override { return inner_->peers(team); }
   void put(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) override;
   void get(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) override;
+  void begin_put(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) override {
+    inner_->begin_put(stream, peer, destination, source, bytes);
+  }
   void begin_get(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) override {
     inner_->begin_get(stream, peer, destination, source, bytes);
   }

@@ -35,6 +35,12 @@ Peers Fabric::peers() const {
   return peers(world_of(*this));
 }
 
+void Fabric::begin_put(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) {
+  require_stream_and_peer(*this, stream, peer, "begin_put");
+  require_symmetric(*this, destination, bytes, "begin_put");
+  require_local(source, bytes, "begin_put");
+}
+
 void Fabric::begin_get(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) {
   require_stream_and_peer(*this, stream, peer, "begin_get");
   require_symmetric(*this, source, bytes, "begin_get");

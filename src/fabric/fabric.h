@@ -122,6 +122,12 @@ class Fabric {
   // `peer` may be this rank.
   virtual void put(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) = 0;
   virtual void get(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) = 0;
+  // Says in stream order that the stream will put() this, with the same arguments, so that the bytes may leave before those
+  // of earlier puts have. It waits for nothing, and nothing need wait for it but that put(): until it is done, `source`
+  // stays as it is, and `destination` may be written at any time. A stream puts what it has begun in the order in which it
+  // began. Other operations may lie between; a signal or fence there may wait for the begun put, too. Fabrics whose
+  // puts are plain copies do nothing here.
+  virtual void begin_put(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes);
   // Says in stream order that the stream will get() this, with the same arguments, so that the request may go out before
   // the bytes of earlier gets have come. It waits for nothing, and nothing waits for it but that get(): until it is done,
   // `source` may be read and `destination` written at any time, so what the peer wrote there must be visible to this
@@ -152,8 +158,8 @@ class Fabric {
   virtual void abandon(std::string_view cause) { static_cast<void>(cause); }
   void abandon() { abandon({}); }
 
-  // Waits for the stream, and for what it has begun to get and, after an error perhaps, has not got. Then throws the
-  // stream's error: Timeout with the record of the wait that gave up.
+  // Waits for the stream, and for what it has begun to put or get and, after an error perhaps, has not put or got. Then
+  // throws the stream's error: Timeout with the record of the wait that gave up.
   virtual void synchronize(Stream& stream) = 0;
 
  protected:

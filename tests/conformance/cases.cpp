@@ -15,6 +15,8 @@ std::span<const Case> all_cases() {
       {"bad_arguments", bad_arguments_are_refused},
       {"put", put_to_a_neighbour},
       {"put_to_all", put_to_everybody},
+      {"put_begun", puts_begun_ahead},
+      {"put_begun_alone", begun_puts_end_with_synchronize},
       {"get", get_from_a_neighbour},
       {"get_begun", gets_begun_ahead},
       {"get_begun_alone", begun_gets_end_with_synchronize},

@@ -31,6 +31,8 @@ void soak_of_replays(Context& context, int replays);
 // transfer_cases.cpp
 void put_to_a_neighbour(Context& context);
 void put_to_everybody(Context& context);
+void puts_begun_ahead(Context& context);
+void begun_puts_end_with_synchronize(Context& context);
 void get_from_a_neighbour(Context& context);
 void gets_begun_ahead(Context& context);
 void begun_gets_end_with_synchronize(Context& context);

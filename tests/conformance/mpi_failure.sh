@@ -21,7 +21,7 @@ output=$("$heddle" launch -n 4 -- "$folder/$name" "$mode" 3000 2>&1 </dev/null) 
 [ "$status" != 0 ] || fail "the exit status is 0"
 
 case $mode in
-  kill | begun) pattern='rank 1 \(process [0-9]+\) has ended' ;;
+  kill | begun | begun_put) pattern='rank 1 \(process [0-9]+\) has ended' ;;
   stop) pattern='rank 1 \(process [0-9]+\) has not moved for [0-9.]+ s: it is stopped' ;;
   throw) pattern='rank 1 \(process [0-9]+\) has ended with an error of its own' ;;
   missing) pattern='rank 1 has not started' ;;

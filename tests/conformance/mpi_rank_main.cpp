@@ -1,6 +1,6 @@
 // A rank for mpi_failure.sh: mpi_rank MODE DEADLINE_MS. The ranks pass a token round and round; rank 1 then is killed
 // or stops (kill, stop), returns early (leave), never opens its fabric (missing), wants another heap (unequal), ends with
-// an error (throw), or is killed while the others get from it and from each other (begun). Each other rank prints its own
+// an error (throw), or is killed while the others get from it and from each other (begun) or put (begun_put). Each other rank prints its own
 // number and the error, and ends with 1. `again`: rank 1 is killed, and each other rank then opens a second fabric; the
 // error that it prints is that of the second.
 #include <unistd.h>
@@ -29,6 +29,15 @@ void get_from_all(Fabric& fabric, Stream& stream, const std::byte* there, std::s
   fabric.synchronize(stream);
 }
 
+// Rank 1 takes nothing. What was begun behind it must not be read when this has thrown.
+void put_to_all(Fabric& fabric, Stream& stream, std::byte* there, std::size_t bytes) {
+  const std::vector<std::byte> here(bytes);
+  for (int peer = 0; peer < fabric.size(); ++peer) fabric.begin_put(stream, peer, there, here.data(), bytes);
+  for (int peer = 0; peer < fabric.size(); ++peer) fabric.put(stream, peer, there, here.data(), bytes);
+  fabric.fence(stream);
+  fabric.synchronize(stream);
+}
+
 void run(std::string_view mode, FabricOptions options) {
   const bool odd_one = read_launch().rank == 1;
   if (mode == "missing" && odd_one) ::pause();
@@ -38,17 +47,18 @@ void run(std::string_view mode, FabricOptions options) {
   Stream stream(pool);
   auto* flag = reinterpret_cast<std::uint64_t*>(fabric->allocate(64).data);
   constexpr std::size_t kBytes = std::size_t{200} << 10;
-  const std::byte* const bytes = fabric->allocate(kBytes).data;
+  std::byte* const bytes = fabric->allocate(kBytes).data;
   const int next = (fabric->rank() + 1) % fabric->size();
   const int previous = (fabric->rank() + fabric->size() - 1) % fabric->size();
   for (std::uint64_t round = 1;; ++round) {
     if (round == 20 && odd_one) {
-      if (mode == "kill" || mode == "again" || mode == "begun") ::raise(SIGKILL);
+      if (mode == "kill" || mode == "again" || mode.starts_with("begun")) ::raise(SIGKILL);
       if (mode == "stop") ::raise(SIGSTOP);
       if (mode == "leave") return;
       if (mode == "throw") throw std::runtime_error("an error of its own");
     }
     if (round == 20 && mode == "begun") get_from_all(*fabric, stream, bytes, kBytes);
+    if (round == 20 && mode == "begun_put") put_to_all(*fabric, stream, bytes, kBytes);
     fabric->signal(stream, next, flag, round);
     fabric->wait(stream, previous, flag, round, "round");
     fabric->synchronize(stream);

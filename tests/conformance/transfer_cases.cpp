@@ -66,6 +66,22 @@ std::uint64_t seed_of(int rank, std::size_t shape) {
   return shape * 128 + static_cast<std::uint64_t>(rank);
 }
 
+// What is moved in a row: less than a message of the fabric mpi, as much as one, and several.
+constexpr std::size_t kRowBytes[] = {1, 61440, 0, 70001, 8, 150000};
+constexpr std::size_t kRowRoom = 150016;
+
+int length_of_row(const Context& context) {
+  return static_cast<int>(std::min(context.options().largest_bytes / kRowRoom, std::size(kRowBytes)));
+}
+
+std::size_t bytes_in_row(int i) {
+  return kRowBytes[static_cast<std::size_t>(i)];
+}
+
+std::byte* place_in_row(std::byte* area, int i) {
+  return area + static_cast<std::size_t>(i) * kRowRoom;
+}
+
 }  // namespace
 
 void put_to_a_neighbour(Context& context) {
@@ -133,33 +149,92 @@ void get_from_a_neighbour(Context& context) {
   });
 }
 
+// Puts to several peers, all begun before the first is put. When each is, its source is overwritten, in stream order.
+void puts_begun_ahead(Context& context) {
+  Fabric& fabric = context.fabric();
+  Stream& stream = context.stream();
+  const int length = length_of_row(context);
+  context.clear_flags();
+  for (int round = 0; round < 3; ++round) {
+    const auto seed = [&](int rank, int i) { return static_cast<std::uint64_t>((round * 100 + rank) * 100 + i); };
+    for (int i = 0; i < length; ++i) {
+      context.write(place_in_row(context.own(), i), pattern(bytes_in_row(i), seed(context.rank(), i)));
+      context.write(place_in_row(context.right(), i), Bytes(bytes_in_row(i), std::byte{9}));
+    }
+    context.meet();
+    for (int i = 0; i < length; ++i)
+      fabric.begin_put(stream, context.next(i), place_in_row(context.left(), i), place_in_row(context.own(), i),
+                       bytes_in_row(i));
+    if (round == 1) fabric.fence(stream);
+    for (int i = 0; i < length; ++i) {
+      fabric.put(stream, context.next(i), place_in_row(context.left(), i), place_in_row(context.own(), i),
+                 bytes_in_row(i));
+      fabric.get(stream, context.rank(), place_in_row(context.own(), i), place_in_row(context.right(), i),
+                 bytes_in_row(i));
+      fabric.signal_add(stream, context.next(i), context.flag(i), 1);
+    }
+    for (int i = 0; i < length; ++i)
+      fabric.wait(stream, context.previous(i), context.flag(i), static_cast<std::uint64_t>(round) + 1, "begun put");
+    for (int i = 0; i < length; ++i)
+      expect_bytes(context.read(place_in_row(context.left(), i), bytes_in_row(i)),
+                   pattern(bytes_in_row(i), seed(context.previous(i), i)),
+                   fmt::format("what put {} of rank {} has brought", i, context.previous(i)));
+    context.meet();
+  }
+}
+
+// A stream that has failed between the beginning of a put and its end must not read its source later; and a put that was
+// not begun has its turn before those that were.
+void begun_puts_end_with_synchronize(Context& context) {
+  Fabric& fabric = context.fabric();
+  Stream& stream = context.stream();
+  const std::size_t bytes = std::min<std::size_t>(100000, context.options().largest_bytes / 2);
+  std::byte *const begun = context.own(), *const given = context.own() + bytes;
+  for (int round = 0; round < 10; ++round) {
+    const auto seed = [&](int rank) { return static_cast<std::uint64_t>(round * 100 + rank); };
+    context.write(context.right(), Bytes(bytes));
+    context.write(begun, Bytes(bytes, std::byte{7}));
+    context.write(given, pattern(bytes, seed(context.rank())));
+    context.meet();
+    for (int i = 0; i < 2; ++i) fabric.begin_put(stream, context.next(), context.right(), begun, bytes);
+    fabric.put(stream, context.next(), context.left(), given, bytes);
+    fabric.synchronize(stream);
+    context.write(begun, Bytes(bytes, std::byte{8}));
+    fabric.barrier(stream);
+    expect_bytes(context.read(context.left(), bytes), pattern(bytes, seed(context.previous())),
+                 "a put that was not begun");
+    const Bytes right = context.read(context.right(), bytes);
+    expect(std::ranges::count(right, std::byte{8}) == 0, "a begun put read its source after synchronize()");
+    context.meet();
+  }
+}
+
 // Gets of several peers, all begun before the first is got. What each has brought is copied behind it, in stream order,
 // while later ones may be on their way.
 void gets_begun_ahead(Context& context) {
   Fabric& fabric = context.fabric();
   Stream& stream = context.stream();
-  // Less than a message of the fabric mpi, as much as one, and several.
-  constexpr std::size_t kBytes[] = {1, 61440, 0, 70001, 8, 150000};
-  constexpr std::size_t kRoom = 150016;
-  const auto num_gets = static_cast<int>(std::min(context.options().largest_bytes / kRoom, std::size(kBytes)));
-  const auto size_of = [&](int i) { return kBytes[static_cast<std::size_t>(i)]; };
-  const auto place = [](std::byte* area, int i) { return area + static_cast<std::size_t>(i) * kRoom; };
+  const int length = length_of_row(context);
   for (int round = 0; round < 3; ++round) {
     const auto seed = [&](int rank, int i) { return static_cast<std::uint64_t>((round * 100 + rank) * 100 + i); };
-    for (int i = 0; i < num_gets; ++i) {
-      context.write(place(context.left(), i), pattern(size_of(i), seed(context.rank(), i)));
-      context.write(place(context.own(), i), Bytes(size_of(i)));
+    for (int i = 0; i < length; ++i) {
+      context.write(place_in_row(context.left(), i), pattern(bytes_in_row(i), seed(context.rank(), i)));
+      context.write(place_in_row(context.own(), i), Bytes(bytes_in_row(i)));
     }
     context.meet();
-    for (int i = 0; i < num_gets; ++i)
-      fabric.begin_get(stream, context.next(i), place(context.own(), i), place(context.left(), i), size_of(i));
+    for (int i = 0; i < length; ++i)
+      fabric.begin_get(stream, context.next(i), place_in_row(context.own(), i), place_in_row(context.left(), i),
+                       bytes_in_row(i));
     fabric.fence(stream);
-    for (int i = 0; i < num_gets; ++i) {
-      fabric.get(stream, context.next(i), place(context.own(), i), place(context.left(), i), size_of(i));
-      fabric.put(stream, context.rank(), place(context.right(), i), place(context.own(), i), size_of(i));
+    for (int i = 0; i < length; ++i) {
+      fabric.get(stream, context.next(i), place_in_row(context.own(), i), place_in_row(context.left(), i),
+                 bytes_in_row(i));
+      fabric.put(stream, context.rank(), place_in_row(context.right(), i), place_in_row(context.own(), i),
+                 bytes_in_row(i));
     }
-    for (int i = 0; i < num_gets; ++i)
-      expect_bytes(context.read(place(context.right(), i), size_of(i)), pattern(size_of(i), seed(context.next(i), i)),
+    for (int i = 0; i < length; ++i)
+      expect_bytes(context.read(place_in_row(context.right(), i), bytes_in_row(i)),
+                   pattern(bytes_in_row(i), seed(context.next(i), i)),
                    fmt::format("what get {} had brought of rank {}", i, context.next(i)));
     context.meet();
   }
@@ -268,6 +343,9 @@ void bad_arguments_are_refused(Context& context) {
   refuses("get from outside the heap", [&] { fabric.get(stream, me, left, own, 8); });
   refuses("get over the heap's end", [&] { fabric.get(stream, me, own, left, beyond); });
   refuses("get to null", [&] { fabric.get(stream, me, nullptr, left, 8); });
+  refuses("begin_put beyond the world", [&] { fabric.begin_put(stream, context.size(), left, own, 8); });
+  refuses("begin_put outside the heap", [&] { fabric.begin_put(stream, me, own, left, 8); });
+  refuses("begin_put from null", [&] { fabric.begin_put(stream, me, left, nullptr, 8); });
   refuses("begin_get beyond the world", [&] { fabric.begin_get(stream, context.size(), own, left, 8); });
   refuses("begin_get from outside the heap", [&] { fabric.begin_get(stream, me, left, own, 8); });
   refuses("begin_get to null", [&] { fabric.begin_get(stream, me, nullptr, left, 8); });

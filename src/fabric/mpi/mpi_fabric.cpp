@@ -33,6 +33,7 @@ class MpiFabric final : public Fabric, public MessageExchange {
   }
   Peers peers(std::span<const int> team) const override;
 
+  void begin_put(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) override;
   void put(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) override;
   void get(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) override;
   void begin_get(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) override;
@@ -54,7 +55,7 @@ class MpiFabric final : public Fabric, public MessageExchange {
   SymmetricHeap heap_;
   MpiWorld world_;
   Peers peers_;  // of the whole world, with shared heaps
-  bool has_begun_gets_ = false;
+  bool has_begun_puts_ = false, has_begun_gets_ = false;
 };
 
 MpiFabric::MpiFabric(const Launch& launch, const FabricOptions& options)
@@ -91,6 +92,14 @@ void MpiFabric::put(Stream& stream, int peer, void* destination, const void* sou
   require_local(source, bytes, "put");
   const std::size_t offset = require_symmetric(*this, destination, bytes, "put");
   stream.enqueue([=, this](ThreadPool&) { world_.put(peer, offset, source, bytes); });
+}
+
+void MpiFabric::begin_put(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) {
+  require_stream_and_peer(*this, stream, peer, "begin_put");
+  require_local(source, bytes, "begin_put");
+  const std::size_t offset = require_symmetric(*this, destination, bytes, "begin_put");
+  has_begun_puts_ = true;
+  stream.enqueue([=, this](ThreadPool&) { world_.begin_put(peer, offset, source, bytes); });
 }
 
 void MpiFabric::get(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) {
@@ -149,6 +158,7 @@ void MpiFabric::wait_next(Stream& stream, int from, Semaphore* semaphore, Tag ta
 
 void MpiFabric::synchronize(Stream& stream) {
   require_stream_and_peer(*this, stream, rank(), "synchronize");
+  if (has_begun_puts_) stream.enqueue([this](ThreadPool&) { world_.end_begun_puts(); }, AfterError::run);
   if (has_begun_gets_) stream.enqueue([this](ThreadPool&) { world_.end_begun_gets(); }, AfterError::run);
   stream.synchronize();
   world_.throw_if_in_trouble();

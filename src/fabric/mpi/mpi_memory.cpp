@@ -1,9 +1,8 @@
-// MpiWorld's one-sided operations.
+// MpiWorld's messages to other ranks' heaps, and what they are sent for but puts (mpi_puts.cpp) and gets (mpi_gets.cpp).
 #include <algorithm>
 #include <cstring>
 #include <vector>
 
-#include "base/checked.h"
 #include "device/atomics.h"
 #include "device/spin.h"
 #include "fabric/mapped_memory.h"
@@ -14,13 +13,6 @@ namespace heddle {
 namespace {
 
 constexpr std::uint32_t kLooksBeforeSaying = 64;  // that this rank waits
-
-HeapMessage message_of(const HeapRequest& request, std::span<const std::byte> within = {}) {
-  HeapMessage message;
-  std::memcpy(message.data(), &request, sizeof request);
-  std::copy(within.begin(), within.end(), message.begin() + sizeof request);
-  return message;
-}
 
 std::size_t size_of(const HeapRequest& request) {
   return sizeof request + (request.kind == HeapRequest::put ? request.bytes : 0);
@@ -45,38 +37,10 @@ void MpiWorld::ask(int peer, const HeapRequest& request, const void* message, MP
         peer);
 }
 
-void MpiWorld::put(int peer, std::size_t offset, const void* source, std::size_t bytes) {
-  throw_if_in_trouble();
-  if (std::byte* const there = mapped_heap(peer)) return copy_mapped(there + offset, source, bytes);
-  if (bytes == 0) return;
-  if (bytes <= kMostBytesWithin) {
-    const HeapRequest request{.kind = HeapRequest::put, .offset = offset, .bytes = bytes};
-    return send(peer, request, message_of(request, {static_cast<const std::byte*>(source), bytes}), "put");
-  }
-  struct Piece {
-    HeapMessage message;
-    MPI_Request asked = MPI_REQUEST_NULL;
-    BulkTransfer sent;
-  };
-  std::vector<Piece> pieces(ceil_div(bytes, kPieceBytes));
-  for (std::size_t begun = 0; begun < bytes; begun += kPieceBytes) {
-    const std::size_t size = std::min(kPieceBytes, bytes - begun);
-    const HeapRequest request{.kind = HeapRequest::put_behind, .offset = offset + begun, .bytes = size};
-    Piece& piece = pieces[begun / kPieceBytes];
-    piece.message = message_of(request);
-    const std::unique_lock lock = lock_mpi();
-    ask(peer, request, piece.message.data(), piece.asked);
-    const RankWatch::Call call(watch_, "MPI_Isend", peer);
-    piece.sent.send(memory_, peer, HeapServer::kPayloadTag, static_cast<const std::byte*>(source) + begun, size,
-                    check_);
-  }
-  for (Piece& piece : pieces) {
-    await(piece.asked, peer, "put");
-    await(piece.sent, peer, "put");
-  }
-}
-
-void MpiWorld::send(int peer, const HeapRequest& request, const HeapMessage& message, Tag tag) {
+void MpiWorld::send(int peer, const HeapRequest& request, std::span<const std::byte> within, Tag tag) {
+  HeapMessage message;
+  std::memcpy(message.data(), &request, sizeof request);
+  std::copy(within.begin(), within.end(), message.begin() + sizeof request);
   MPI_Request sent = MPI_REQUEST_NULL;
   {
     const std::unique_lock lock = lock_mpi();
@@ -87,18 +51,18 @@ void MpiWorld::send(int peer, const HeapRequest& request, const HeapMessage& mes
 
 void MpiWorld::confirm(std::span<const int> peers, Tag tag) {
   struct Question {
-    HeapMessage message;
+    HeapRequest request;
     MPI_Request asked = MPI_REQUEST_NULL, answered = MPI_REQUEST_NULL;
   };
   std::vector<Question> questions(peers.size());
   for (std::size_t i = 0; i < peers.size(); ++i) {
     const int peer = peers[i];
     const std::unique_lock lock = lock_mpi();
-    const HeapRequest request{.kind = HeapRequest::tell, .reply_tag = next_reply_tag()};
     Question& question = questions[i];
-    question.message = message_of(request);
-    check("MPI_Irecv", MPI_Irecv(nullptr, 0, MPI_BYTE, peer, request.reply_tag, memory_, &question.answered), peer);
-    ask(peer, request, question.message.data(), question.asked);
+    question.request = {.kind = HeapRequest::tell, .reply_tag = next_reply_tag()};
+    check("MPI_Irecv", MPI_Irecv(nullptr, 0, MPI_BYTE, peer, question.request.reply_tag, memory_, &question.answered),
+          peer);
+    ask(peer, question.request, &question.request, question.asked);
   }
   for (std::size_t i = 0; i < peers.size(); ++i) {
     await(questions[i].asked, peers[i], tag);
@@ -137,7 +101,7 @@ void MpiWorld::signal(int peer, std::size_t offset, std::uint64_t value, SignalK
   if (near_) fence_mapped();  // what it stored on this machine comes before the message
   const HeapRequest request{
       .kind = kind == SignalKind::set ? HeapRequest::set : HeapRequest::add, .offset = offset, .value = value};
-  send(peer, request, message_of(request), "signal");
+  send(peer, request, {}, "signal");
 }
 
 void MpiWorld::wait(int from, std::size_t offset, std::uint64_t target, Tag tag) {

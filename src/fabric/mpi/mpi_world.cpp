@@ -406,15 +406,6 @@ void MpiWorld::await(MPI_Request& request, int from, Tag tag) {
   });
 }
 
-void MpiWorld::await(BulkTransfer& transfer, int from, Tag tag) {
-  const std::size_t left = transfer.bytes_left();
-  const auto look = [&] {
-    transfer.test(check_);
-    return std::uint64_t{left - transfer.bytes_left()};
-  };
-  await(from, tag, left, look, DeadlineOf::step);
-}
-
 // Teams that meet at once had best not share tags; where two do, their messages still say whose they are.
 int MpiWorld::barrier_tag(std::uint64_t team, int round) const {
   const int teams = (largest_tag_ - kFirstBarrierTag + 1) / kMostRounds;

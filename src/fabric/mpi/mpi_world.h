@@ -48,8 +48,10 @@ class MpiWorld {
   // How long a wait may last, and, with shared heaps, where all ranks see that one has given up.
   WaitLimit wait_limit() const;
 
+  // As Fabric's, of the calling thread, which is a stream's (mpi_puts.cpp, mpi_gets.cpp).
+  void begin_put(int peer, std::size_t offset, const void* source, std::size_t bytes);
   void put(int peer, std::size_t offset, const void* source, std::size_t bytes);
-  // As Fabric's, of the calling thread, which is a stream's (mpi_gets.cpp).
+  void end_begun_puts();  // waits for those that nobody has put
   void begin_get(int peer, void* destination, std::size_t offset, std::size_t bytes);
   void get(int peer, void* destination, std::size_t offset, std::size_t bytes);
   void end_begun_gets();  // waits for those that nobody has got
@@ -84,6 +86,26 @@ class MpiWorld {
   void serve_others(const std::stop_token& stop);
   void pass_on_trouble(const std::stop_token& stop);
   void put_record_into_words();
+  // A put by messages, of which all have been sent. Its requests are of kPieceBytes each but the last.
+  struct Put {
+    // Of those that no test has found gone.
+    std::size_t bytes_left() const;
+
+    struct Piece {
+      HeapRequest request;
+      MPI_Request asked = MPI_REQUEST_NULL;
+      BulkTransfer sent;
+    };
+    int peer;
+    const std::byte* source;
+    std::size_t offset, bytes;
+    std::deque<Piece> pieces = {};
+
+    bool operator==(const Put& other) const;  // as calls
+  };
+  std::deque<Put>& puts_of_thread();  // which alone uses them
+  void send_pieces(Put& put);
+  void end_oldest_put(std::deque<Put>& puts);
   // A get by messages. Its requests are of kPieceBytes each but the last.
   struct Get {
     // Of those that a test has found come.
@@ -112,7 +134,8 @@ class MpiWorld {
   // may be overwritten.
   void ask(int peer, const HeapRequest& request, const void* message, MPI_Request& sent);
   int next_reply_tag();
-  void send(int peer, const HeapRequest& request, const HeapMessage& message, Tag tag);
+  // Returns when it has left.
+  void send(int peer, const HeapRequest& request, std::span<const std::byte> within, Tag tag);
   // Returns when each of the peers has carried out all earlier requests of this rank.
   void confirm(std::span<const int> peers, Tag tag);
   void confirm_all_but(int peer, Tag tag);  // the requests of this thread
@@ -138,7 +161,6 @@ class MpiWorld {
              DeadlineOf of = DeadlineOf::wait);
   void await_or_throw(int from, Tag tag, std::uint64_t target, FunctionRef<std::uint64_t()> look, DeadlineOf of);
   void await(MPI_Request& request, int from, Tag tag);
-  void await(BulkTransfer& transfer, int from, Tag tag);  // with a deadline for each of its messages
   void await_message(MPI_Request& request, const IncomingMessage& message, Tag tag);
 
   Launch launch_;
@@ -162,7 +184,8 @@ class MpiWorld {
   std::uint64_t num_replies_ = 0;  // asked for so far
   // By thread, and so by stream: ranks with puts or signals that may not have arrived, no rank twice.
   std::unordered_map<std::thread::id, std::vector<int>> unconfirmed_;
-  // By thread: its gets, oldest first; no thread without any.
+  // By thread: its puts and gets, oldest first; no thread without any.
+  std::unordered_map<std::thread::id, std::deque<Put>> puts_;
   std::unordered_map<std::thread::id, std::deque<Get>> gets_;
   std::unordered_map<std::uint64_t, std::uint64_t> barriers_entered_;  // by the team's hash
 

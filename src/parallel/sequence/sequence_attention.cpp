@@ -83,7 +83,7 @@ SequenceAttention::SequenceAttention(Fabric& fabric, std::span<const int> team, 
   if (fabric.device().kind == DeviceKind::cuda) fabric.meet();
 }
 
-// Pulls that have begun before an error may still write to this object's memory. (On a GPU, freeing it waits for them.)
+// Moves that have begun before an error may still use this object's memory. (On a GPU, freeing it waits for them.)
 SequenceAttention::~SequenceAttention() {
   if (fabric_.device().kind == DeviceKind::cuda) return;
   for (Stream* const each : {&other_, &ring_}) {
@@ -178,7 +178,7 @@ struct SequenceAttention::Call {
   float scale;
   const Lane& lane;
   std::size_t num_attends = 0;                      // so far
-  std::array<std::size_t, kSequenceLanes> begun{};  // by lane: the program's pulls before this place have begun
+  std::array<std::size_t, kSequenceLanes> begun{};  // by lane: the program's moves before this place have begun
 
   Stream& stream(SequenceAttention& of, SequenceLane which) const {
     return which == SequenceLane::compute ? lane.stream : which == SequenceLane::ring ? of.ring_ : of.other_;
@@ -190,27 +190,33 @@ void SequenceAttention::attend(const void* q, const void* k, const void* v, void
   const Span layer(lane.stream, name_of(strategy_));
   for (std::size_t i = 0; i < program_.ops.size(); ++i) {
     const SequenceOp& op = program_.ops[i];
-    const auto* const move = std::get_if<SequenceMove>(&op);
-    if (move != nullptr && move->direction == SequenceMove::Direction::pull) begin_pulls(i, call);
+    if (std::holds_alternative<SequenceMove>(op)) begin_moves(i, call);
     run(op, call);
     call.num_attends += std::holds_alternative<SequenceAttend>(op);
   }
 }
 
-// Begins the pulls from operation `first` to where its lane must wait or writes to a peer. Each is still got in its turn,
-// so what is recorded behind a pull means that it has come.
-void SequenceAttention::begin_pulls(std::size_t first, Call& call) {
-  const SequenceLane lane = lane_of(program_.ops[first]);
-  std::size_t& begun = call.begun[static_cast<std::size_t>(lane)];
+// Begins the moves from operation `first` to where its lane must wait or turns from pulls to pushes, or back. Each is still
+// got or put in its turn, so what is recorded or signalled behind it means that it has come, or is on its way before the
+// signal. Pushes with a signal among them begin one by one: between machines a signal waits for what has begun to others.
+void SequenceAttention::begin_moves(std::size_t first, Call& call) {
+  const auto& first_move = std::get<SequenceMove>(program_.ops[first]);
+  const bool is_pull = first_move.direction == SequenceMove::Direction::pull;
+  std::size_t& begun = call.begun[static_cast<std::size_t>(first_move.lane)];
   if (first < begun) return;
   for (begun = first; begun < program_.ops.size(); ++begun) {
     const SequenceOp& op = program_.ops[begun];
-    if (lane_of(op) != lane || std::holds_alternative<SequenceRecord>(op) || std::holds_alternative<SequenceSignal>(op))
+    if (lane_of(op) != first_move.lane || std::holds_alternative<SequenceRecord>(op) ||
+        (is_pull && std::holds_alternative<SequenceSignal>(op)))
       continue;
     const auto* const move = std::get_if<SequenceMove>(&op);
-    if (move == nullptr || move->direction != SequenceMove::Direction::pull) return;
+    if (move == nullptr || move->direction != first_move.direction) return;
     const auto [peer, here, there, bytes] = transfer_of(*move);
-    fabric_.begin_get(call.stream(*this, lane), peer, here, there, bytes);
+    Stream& stream = call.stream(*this, first_move.lane);
+    if (is_pull)
+      fabric_.begin_get(stream, peer, here, there, bytes);
+    else
+      fabric_.begin_put(stream, peer, there, here, bytes);
   }
 }
 

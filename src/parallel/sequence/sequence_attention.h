@@ -76,7 +76,7 @@ class SequenceAttention {
   std::byte* address(const SequencePlace& place);
   Transfer transfer_of(const SequenceMove& move);
   void make_layouts();
-  void begin_pulls(std::size_t first, Call& call);
+  void begin_moves(std::size_t first, Call& call);
   void run(const SequenceOp& op, const Call& call);
 
   Fabric& fabric_;
