@@ -48,14 +48,17 @@ make_machines() {
 while [ "\${1#-}" != "\$1" ]; do shift; done
 n=heddle-$$-\${1##*.}
 shift
+mkdir -p $folder/\$n
+export TMPDIR=$folder/\$n
 exec ip netns exec "\$n" sh -c "\$*"
 END
   chmod +x "$folder/agent"
-  # mpirun gives each machine a folder by its name, and these share one; so they would overwrite each other's topology in
-  # shared memory while it is read (a daemon in ten ended in a segmentation fault), which the component hwloc puts there.
-  # What daemons and ranks tell each other through files there goes over sockets instead.
+  # mpirun gives each machine a folder by its name, and these share one name: so each has a TMPDIR of its own. Daemons that make
+  # one folder at once fail at a high load. They also overwrite each other's topology in shared memory while it is read, which
+  # the component hwloc puts there (a daemon in ten ended in a segmentation fault). What daemons and ranks tell each other
+  # through files goes over sockets instead.
   export OMPI_MCA_rtc=^hwloc PMIX_MCA_gds=hash
-  export OMPI_MCA_plm_rsh_agent=$folder/agent OMPI_MCA_orte_tmpdir_base=$folder OMPI_MCA_orte_keep_fqdn_hostnames=1
+  export OMPI_MCA_plm_rsh_agent=$folder/agent OMPI_MCA_orte_keep_fqdn_hostnames=1
 }
 
 # share_link NAMESPACE LINK MBIT MATCH: packets leave by the link at that rate, those of each machine in turns. MATCH is
@@ -89,5 +92,5 @@ launch_on() {
   shift
   for ((i = 1; i <= machines; ++i)); do hosts+=${hosts:+,}$prefix.$i:$ranks; done
   # shellcheck disable=SC2154  # the script's own
-  ip netns exec "heddle-$$-1" "$heddle" launch -n $((ranks * machines)) --hosts "$hosts" --interface "$prefix.0/24" -- "$@" </dev/null
+  TMPDIR=$folder ip netns exec "heddle-$$-1" "$heddle" launch -n $((ranks * machines)) --hosts "$hosts" --interface "$prefix.0/24" -- "$@" </dev/null
 }
