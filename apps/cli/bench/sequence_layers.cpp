@@ -114,7 +114,8 @@ std::vector<FigureLayer> layers_of(int figure, const MeasuredLayers& of, const S
       is_first_degree = false;
     }
     if (layers.empty())  // Ring takes any, so some were asked for
-      throw_error<InputError>("bench sequence-attention: {}", why_not(of.strategies.front(), teams.placement, of.heads));
+      throw_error<InputError>("bench sequence-attention: {}",
+                              why_not(of.strategies.front(), teams.placement, of.heads));
   }
   return layers;
 }
