@@ -128,8 +128,15 @@ void read_stream(RequestFields& fields, GenerationRequest& request) {
   fields.read("stream", [&](const JsonField& field) { request.stream = field.boolean(); });
   fields.read("stream_options", [&](const JsonField& field) {
     if (!request.stream) field.fail("only with stream: true");
-    if (const auto usage = field.find("include_usage")) request.include_usage = usage->boolean();
-    if (const auto usage = field.find("continuous_usage_stats")) request.continuous_usage = usage->boolean();
+    for (const auto& [name, value] : field.members()) {
+      if (value.value().is_null()) continue;
+      if (name == "include_usage")
+        request.include_usage = value.boolean();
+      else if (name == "continuous_usage_stats")
+        request.continuous_usage = value.boolean();
+      else if (name != "include_obfuscation")  // of OpenAI's own network
+        value.fail("no such option");
+    }
   });
   if (request.stream && request.num_samples > request.num_answers)
     throw ApiError(400, "best_of: the best answers are known at the end alone, and cannot be streamed", "best_of");
@@ -171,6 +178,7 @@ void read_shared(RequestFields& fields, const nlohmann::ordered_json& ordered, c
 }
 
 std::vector<std::int32_t> tokens_of(const JsonField& list, const RequestDefaults& defaults) {
+  if (list.is_array() && list.value().empty()) list.fail("an empty list");
   std::vector<std::int32_t> tokens;
   tokens.reserve(list.value().size());
   for (const JsonField& element : list.elements()) tokens.push_back(token_id(element, defaults));
