@@ -53,19 +53,20 @@ std::string sent_by(const Client& client, std::string_view text) {
 
 std::string text_of_message(const std::string& body) {
   const json root = json::parse(body, nullptr, false);
-  expect(root.is_object() && root.contains("error") && root["error"].is_object(), "an error of another shape: {}", body);
-  expect(root["error"]["message"].is_string() && root["error"]["type"].is_string(), "an error without a text: {}", body);
+  expect(root.is_object() && root.contains("error") && root["error"].is_object(), "an error of another shape: {}",
+         body);
+  expect(root["error"]["message"].is_string() && root["error"]["type"].is_string(), "an error without a text: {}",
+         body);
   check_message(root["error"]["message"].get<std::string>());
   return root["error"]["message"];
 }
 
 // An engine may fail a request whose form is too hard to follow; nothing else may be the server's fault.
 void check_failure(int status, const std::string& message) {
-  const bool known =
-      status == 400 || status == 401 || status == 403 || status == 404 || status == 405 || status == 413 ||
-      status == 429 || status == 431 || status == 501 ||
-      (status == 500 && (message.find("the grammar") != std::string::npos ||
-                         message.find("the answer's grammar") != std::string::npos));
+  const bool known = status == 400 || status == 401 || status == 403 || status == 404 || status == 405 ||
+                     status == 413 || status == 429 || status == 431 || status == 501 ||
+                     (status == 500 && (message.find("the grammar") != std::string::npos ||
+                                        message.find("the answer's grammar") != std::string::npos));
   expect(known, "status {}: {}", status, message);
 }
 
@@ -154,10 +155,8 @@ class FuzzedServer {
   explicit FuzzedServer(bool with_keys) : host_(http_options()) {
     const Tokenizer tokenizer = load_tokenizer();
     const std::int32_t end = tokenizer.id_of("<|im_end|>").value();
-    server::ServiceOptions options{.model_names = {"fuzz", "other"},
-                                   .max_sequences = 8,
-                                   .max_queue = 16,
-                                   .tools = server::ToolFormat::tagged};
+    server::ServiceOptions options{
+        .model_names = {"fuzz", "other"}, .max_sequences = 8, .max_queue = 16, .tools = server::ToolFormat::tagged};
     if (with_keys) {
       options.access.api_keys = server::ApiKeys::parse("first-key\nsecond-key\n", "keys");
       options.access.admin_keys = server::ApiKeys::parse("admin-key\n", "keys");
@@ -165,13 +164,14 @@ class FuzzedServer {
       options.access.only_local_hosts = true;
     }
     const auto soon = [this](std::function<void()> action) { asio::post(host_.context, std::move(action)); };
-    service_.emplace(std::move(options), tokenizer, ModelChatTemplate::from_config(kTemplate, "template"),
-                     GenerationDefaults{.eos_ids = {end}},
-                     [size = tokenizer.vocab_size(), end] { return instant_engine(size, end); },
-                     server::Threads{.server = soon,
-                                     .worker = soon,
-                                     .later = [](std::chrono::milliseconds, const std::function<void()>&) {},
-                                     .num_workers = 2});
+    service_.emplace(
+        std::move(options), tokenizer, ModelChatTemplate::from_config(kTemplate, "template"),
+        GenerationDefaults{.eos_ids = {end}},
+        [size = tokenizer.vocab_size(), end] { return instant_engine(size, end); },
+        server::Threads{.server = soon,
+                        .worker = soon,
+                        .later = [](std::chrono::milliseconds, const std::function<void()>&) {},
+                        .num_workers = 2});
     host_.handler = [this](HttpRequest request, const std::shared_ptr<Responder>& responder) {
       const std::string path = request.path;
       service_->handle(std::move(request), std::make_shared<Checked>(responder, path, num_owed_));
