@@ -357,7 +357,10 @@ GenerationRequest parse_chat_request(std::string_view body, const RequestDefault
   if (logprobs) request.num_top_logprobs = num_top;
   for (const char* name : {"functions", "function_call"}) fields.refuse(name, "give tools instead");
   fields.refuse("echo", "only completions have it");
-  for (const char* name : {"audio", "prediction", "web_search_options"}) fields.refuse(name, "is not implemented");
+  for (const char* name : {"audio", "prediction"}) fields.refuse(name, "is not implemented");
+  fields.read("web_search_options", [](const JsonField&) {  // without an option it searches, too
+    throw ApiError(501, "web_search_options: is not implemented", "web_search_options", "not_implemented");
+  });
   fields.read("modalities", [](const JsonField& field) {
     for (const JsonField& element : field.elements())
       if (element.text() != "text")

@@ -199,7 +199,7 @@ class FuzzedServer {
     expect(wire->received.empty() || wire->received.starts_with("HTTP/1."), "no HTTP: {}", wire->received);
     expect(host_.num_connections == 0 && host_.num_answering == 0 && host_.idle.empty() && host_.bodies->held == 0,
            "connections, answers or bytes that are left over");
-    const server::EngineStatus& engine = service_->loop().snapshot().engine;
+    const EngineStatus engine = service_->loop().snapshot().engine;
     expect(engine.num_running > 0 || engine.num_waiting > 0 ||
                engine.num_free_pages + engine.num_cached_pages == engine.num_pages,
            "pages that nobody uses and that are not free");

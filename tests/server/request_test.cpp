@@ -212,6 +212,8 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{R"({"messages": [{"role": "user", "content": "x"}],
                                 "tool_choice": {"type": "allowed_tools"}})",
                 501, "tool_choice"},
+        Refusal{R"({"messages": [{"role": "user", "content": "x"}], "web_search_options": {}})", 501,
+                "web_search_options"},
         Refusal{R"({"messages": [{"role": "user", "content": "x"}], "functions": [{"name": "f"}]})", 501,
                 "functions"}));
 
