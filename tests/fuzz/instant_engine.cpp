@@ -16,7 +16,7 @@ class InstantModel : public Model {
       : shape_{.num_layers = 1,
                .kv = keys_and_values(1, 2, DType::float32),
                .vocab_size = vocab_size,
-               .max_context = 128,
+               .max_context = 512,
                .eos_ids = {end},
                .weight_bytes_per_step = 1} {
     std::mt19937 random(1);
@@ -51,7 +51,7 @@ class InstantModel : public Model {
 
 std::unique_ptr<Engine> instant_engine(std::int64_t vocab_size, std::int32_t end) {
   constexpr int kPageTokens = 8;
-  constexpr int kPages = 96;  // fewer than 8 sequences of 128 tokens may need, so that some wait or are computed again
+  constexpr int kPages = 256;  // fewer than 8 sequences of 512 tokens may need, so that some wait or are computed again
   auto model = std::make_unique<InstantModel>(vocab_size, end);
   const std::int64_t page_bytes = static_cast<std::int64_t>(model->shape().kv_pages(kPageTokens, 1).size_bytes());
   return std::make_unique<Engine>(std::move(model), EngineOptions{.max_sequences = 8,

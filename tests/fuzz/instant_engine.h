@@ -9,7 +9,7 @@
 namespace heddle::fuzz {
 
 // With a vocabulary of `vocab_size` tokens, of which `end` ends a text and is a little likelier than others. The logits
-// depend on the last token alone. Sequences of at most 128 tokens, 8 at a time.
+// depend on the last token alone. Sequences of at most 512 tokens, 8 at a time.
 std::unique_ptr<Engine> instant_engine(std::int64_t vocab_size, std::int32_t end);
 
 }  // namespace heddle::fuzz
