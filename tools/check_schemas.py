@@ -1,18 +1,23 @@
 #!/usr/bin/env python3
 """Random bounded JSON schemas against the package jsonschema (PyPI), on the demo model or another one.
 
-Each schema constrains one answer of `heddle generate`, greedy and at temperature 1. Every answer that ends with `stop`
-must validate, and at least 99 % must end so. Prints one line per run and the first failures; exits 1 after one.
+Each schema constrains one answer of a `heddle serve` of its own, greedy and at temperature 1: half of them chats with
+response_format, half completions with guided_json, and half of each streamed. Every answer that ends with `stop` must
+validate, and at least 99 % must end so. Prints one line per run and the first failures; exits 1 after one.
 
     python3 tools/check_schemas.py build/release/apps/cli/heddle assets/demo-llama
 """
 import argparse
+import concurrent.futures
 import json
 import random
-import subprocess
 import sys
+import urllib.error
+import urllib.request
 
 import jsonschema
+
+from stress_server import Server
 
 FORMATS = ["date", "date-time", "uuid", "ipv4"]
 PATTERNS = ["^[a-z]{2,8}$", "^[A-Z][a-z]{0,6}( [A-Z][a-z]{0,6})?$", "^(red|green|blue)$", r"^\d{3}-\d{4}$", r"^#[0-9a-fA-F]{6}$"]
@@ -99,25 +104,57 @@ class Maker:
         return {**schema, "$defs": self.definitions} if self.definitions else schema
 
 
-def run(arguments, schemas, temperature):
-    lines = "".join(json.dumps({"prompt": "Once upon a time", "json_schema": schema}) + "\n" for schema in schemas)
-    command = [arguments.heddle, "generate", "--model", arguments.model, "--prompts-file", "-", "--json", "--quiet",
-               "--max-tokens", str(arguments.max_tokens), "--temperature", str(temperature), "--seed", str(arguments.seed)]
-    done = subprocess.run(command, input=lines, capture_output=True, text=True, check=False)
-    answers = [json.loads(line) for line in done.stdout.splitlines()]
-    if len(answers) != len(schemas):
-        sys.exit(f"{len(answers)} answers to {len(schemas)} schemas: {done.stderr.strip()}")
-    return answers
+def body_of(index, schema, arguments, temperature):
+    """The route and body of a schema's request: chats and completions, whole and streamed, by its index."""
+    body = {"max_tokens": arguments.max_tokens, "temperature": temperature, "seed": arguments.seed + index,
+            "stream": index % 4 >= 2}
+    if index % 2 == 0:
+        form = {"type": "json_schema", "json_schema": {"name": "answer", "strict": True, "schema": schema}}
+        return "/v1/chat/completions", {**body, "messages": [{"role": "user", "content": "Tell me a story."}],
+                                        "response_format": form}
+    return "/v1/completions", {**body, "prompt": "Once upon a time", "guided_json": schema}
+
+
+def text_of(choice):
+    return choice["text"] if "text" in choice else choice.get("message", choice.get("delta")).get("content") or ""
+
+
+def ask(port, path, body):
+    """The text of the answer and its finish_reason; an error's text and None."""
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", json.dumps(body).encode(),
+                                     {"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request, timeout=600) as reply:
+            data = reply.read().decode()
+    except urllib.error.HTTPError as error:
+        return f"{error.code} {error.read().decode()}", None
+    if not body["stream"]:
+        (choice,) = json.loads(data)["choices"]
+        return text_of(choice), choice["finish_reason"]
+    *events, done = [line.removeprefix("data: ") for line in data.split("\n\n") if line]
+    choices = [json.loads(event).get("choices", [{}])[0] for event in events]
+    if done != "[DONE]" or not all(choices):
+        return data, None
+    return "".join(text_of(choice) for choice in choices), choices[-1]["finish_reason"]
+
+
+def run(port, arguments, schemas, temperature):
+    def one(numbered):
+        return ask(port, *body_of(*numbered, arguments, temperature))
+
+    with concurrent.futures.ThreadPoolExecutor(arguments.clients) as clients:
+        return list(clients.map(one, enumerate(schemas)))
 
 
 def judge(schema, answer):
     """None: right. Else what is wrong."""
-    if answer["status"] != "ok":
-        return answer["error"]
-    if answer["finish_reason"] != "stop":
+    text, reason = answer
+    if reason is None:
+        return text
+    if reason != "stop":
         return None
     try:
-        value = json.loads(answer["text"])
+        value = json.loads(text)
         checker = jsonschema.Draft202012Validator.FORMAT_CHECKER
         jsonschema.Draft202012Validator(schema, format_checker=checker).validate(value)
     except (ValueError, jsonschema.ValidationError) as error:
@@ -125,25 +162,36 @@ def judge(schema, answer):
     return None
 
 
+def check(port, arguments):
+    schemas = [Maker(arguments.seed * 10**6 + i).whole() for i in range(arguments.schemas)]
+    good = True
+    for temperature in (0, 1):
+        answers = run(port, arguments, schemas, temperature)
+        wrong = [(schema, answer, fault) for schema, answer in zip(schemas, answers) if (fault := judge(schema, answer))]
+        ended = sum(reason == "stop" for _, reason in answers)
+        print(f"temperature {temperature}: {len(answers)} answers, {ended} end with stop, {len(wrong)} are wrong")
+        for schema, answer, fault in wrong[:5]:
+            print(f"  {json.dumps(schema)}\n  {answer[0]!r}\n  {fault}")
+        good = good and not wrong and ended >= 0.99 * len(answers)
+    return good
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("heddle")
+    parser.add_argument("program")
     parser.add_argument("model")
     parser.add_argument("--schemas", type=int, default=500)
     parser.add_argument("--max-tokens", type=int, default=480)
+    parser.add_argument("--clients", type=int, default=16)
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
-    schemas = [Maker(arguments.seed * 10**6 + i).whole() for i in range(arguments.schemas)]
-    failed = False
-    for temperature in (0, 1):
-        answers = run(arguments, schemas, temperature)
-        wrong = [(schema, answer, fault) for schema, answer in zip(schemas, answers) if (fault := judge(schema, answer))]
-        ended = sum(answer.get("finish_reason") == "stop" for answer in answers)
-        print(f"temperature {temperature}: {len(answers)} answers, {ended} end with stop, {len(wrong)} are wrong")
-        for schema, answer, fault in wrong[:5]:
-            print(f"  {json.dumps(schema)}\n  {answer.get('text')!r}\n  {fault}")
-        failed = failed or wrong or ended < 0.99 * len(answers)
-    sys.exit(1 if failed else 0)
+    server = Server(arguments, [])
+    try:
+        good = check(server.port, arguments)
+        status = server.stop()
+    finally:
+        server.process.kill()
+    sys.exit(0 if good and status == 0 else 1)
 
 
 if __name__ == "__main__":

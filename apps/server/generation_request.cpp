@@ -128,8 +128,15 @@ void read_stream(RequestFields& fields, GenerationRequest& request) {
   fields.read("stream", [&](const JsonField& field) { request.stream = field.boolean(); });
   fields.read("stream_options", [&](const JsonField& field) {
     if (!request.stream) field.fail("only with stream: true");
-    if (const auto usage = field.find("include_usage")) request.include_usage = usage->boolean();
-    if (const auto usage = field.find("continuous_usage_stats")) request.continuous_usage = usage->boolean();
+    for (const auto& [name, value] : field.members()) {
+      if (value.value().is_null()) continue;
+      if (name == "include_usage")
+        request.include_usage = value.boolean();
+      else if (name == "continuous_usage_stats")
+        request.continuous_usage = value.boolean();
+      else if (name != "include_obfuscation")  // of OpenAI's own network
+        value.fail("no such option");
+    }
   });
   if (request.stream && request.num_samples > request.num_answers)
     throw ApiError(400, "best_of: the best answers are known at the end alone, and cannot be streamed", "best_of");
@@ -171,6 +178,7 @@ void read_shared(RequestFields& fields, const nlohmann::ordered_json& ordered, c
 }
 
 std::vector<std::int32_t> tokens_of(const JsonField& list, const RequestDefaults& defaults) {
+  if (list.is_array() && list.value().empty()) list.fail("an empty list");
   std::vector<std::int32_t> tokens;
   tokens.reserve(list.value().size());
   for (const JsonField& element : list.elements()) tokens.push_back(token_id(element, defaults));
@@ -349,7 +357,10 @@ GenerationRequest parse_chat_request(std::string_view body, const RequestDefault
   if (logprobs) request.num_top_logprobs = num_top;
   for (const char* name : {"functions", "function_call"}) fields.refuse(name, "give tools instead");
   fields.refuse("echo", "only completions have it");
-  for (const char* name : {"audio", "prediction", "web_search_options"}) fields.refuse(name, "is not implemented");
+  for (const char* name : {"audio", "prediction"}) fields.refuse(name, "is not implemented");
+  fields.read("web_search_options", [](const JsonField&) {  // without an option it searches, too
+    throw ApiError(501, "web_search_options: is not implemented", "web_search_options", "not_implemented");
+  });
   fields.read("modalities", [](const JsonField& field) {
     for (const JsonField& element : field.elements())
       if (element.text() != "text")

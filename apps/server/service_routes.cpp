@@ -166,6 +166,7 @@ HttpResponse Service::models(const std::string& path) const {
   constexpr std::string_view kPrefix = "/v1/models/";
   if (path.starts_with(kPrefix)) {
     const std::string name = percent_decoded(std::string_view(path).substr(kPrefix.size()));
+    if (name.empty()) throw ApiError(404, "there is no model without a name: /v1/models lists all");
     check_model(name);
     return {.body = json_text(model(name)) + "\n"};
   }

@@ -19,6 +19,7 @@ constexpr Target kTargets[] = {
     {"chat_template", fuzz_chat_template},
     {"prompts", fuzz_prompts},
     {"requests", fuzz_requests},
+    {"server", fuzz_server, 13},  // several forms, each of which may take its 2 s to compile
 };
 
 }  // namespace

@@ -66,5 +66,6 @@ void fuzz_grammar(std::string_view input);
 void fuzz_chat_template(std::string_view input);
 void fuzz_prompts(std::string_view input);
 void fuzz_requests(std::string_view input);
+void fuzz_server(std::string_view input);
 
 }  // namespace heddle::fuzz

@@ -81,7 +81,8 @@ TEST(CompletionRequest, TakesTokensOfOnePrompt) {
 TEST(ChatRequest, JoinsPartsAndReadsStreamOptions) {
   const GenerationRequest request = chat(R"({"messages": [{"role": "developer", "content": "s"}, {"role": "user",
       "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}], "stream": true,
-      "stream_options": {"include_usage": true}, "logprobs": true, "top_logprobs": 2, "max_completion_tokens": 9})");
+      "stream_options": {"include_usage": true, "continuous_usage_stats": null, "include_obfuscation": false},
+      "logprobs": true, "top_logprobs": 2, "max_completion_tokens": 9})");
   EXPECT_EQ(request.conversation.messages[0]["role"], "system");
   EXPECT_EQ(request.conversation.messages[1]["content"], "a\nb");
   EXPECT_TRUE(request.stream);
@@ -162,7 +163,8 @@ INSTANTIATE_TEST_SUITE_P(
     Cases, RefusedCompletion,
     testing::Values(Refusal{"", 400, ""}, Refusal{"[]", 400, ""}, Refusal{"{}", 400, "prompt"},
                     Refusal{R"({"prompt": "a", "prompt": "b"})", 400, ""}, Refusal{R"({"prompt": []})", 400, "prompt"},
-                    Refusal{R"({"prompt": [1000]})", 400, "prompt"}, Refusal{R"({"prompt": {"a": 1}})", 400, "prompt"},
+                    Refusal{R"({"prompt": [[1], []]})", 400, "prompt"}, Refusal{R"({"prompt": [1000]})", 400, "prompt"},
+                    Refusal{R"({"prompt": {"a": 1}})", 400, "prompt"},
                     Refusal{R"({"prompt": "a", "temperature": -1})", 400, "temperature"},
                     Refusal{R"({"prompt": "a", "temperature": "hot"})", 400, "temperature"},
                     Refusal{R"({"prompt": "a", "n": 129})", 400, "n"}, Refusal{R"({"prompt": "a", "n": 0})", 400, "n"},
@@ -175,6 +177,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Refusal{R"({"prompt": "a", "logit_bias": {"x": 1}})", 400, "logit_bias"},
                     Refusal{R"({"prompt": "a", "logit_bias": {"1": 101}})", 400, "logit_bias"},
                     Refusal{R"({"prompt": "a", "stream_options": {"include_usage": true}})", 400, "stream_options"},
+                    Refusal{R"({"prompt": "a", "stream": true, "stream_options": {"include_usag": true}})", 400,
+                            "stream_options"},
                     Refusal{R"({"prompt": "a", "tempreature": 1})", 400, "tempreature"},
                     Refusal{R"({"prompt": "a", "suffix": "z"})", 501, "suffix"},
                     Refusal{R"({"prompt": "a", "use_beam_search": true})", 501, "use_beam_search"}));
@@ -208,6 +212,8 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{R"({"messages": [{"role": "user", "content": "x"}],
                                 "tool_choice": {"type": "allowed_tools"}})",
                 501, "tool_choice"},
+        Refusal{R"({"messages": [{"role": "user", "content": "x"}], "web_search_options": {}})", 501,
+                "web_search_options"},
         Refusal{R"({"messages": [{"role": "user", "content": "x"}], "functions": [{"name": "f"}]})", 501,
                 "functions"}));
 

@@ -149,6 +149,7 @@ TEST(Server, RefusesByName) {
   EXPECT_EQ(server.get("/v1/models/%64em%6F").status, 200);  // clients encode "/" and ":" of names so
   EXPECT_EQ(server.get("/v1/models/demo%").status, 404);
   EXPECT_EQ(server.get("/v1/models/%").status, 404);
+  EXPECT_EQ(server.get("/v1/models/").status, 404);  // of the one with an empty name, not of the first
   EXPECT_EQ(server.get("/v1/models/x").status, 404);
   EXPECT_EQ(ask(server.port(), "POST", "/v1/completions", "{", {}).status, 400);
   EXPECT_EQ(server.get("/", "Origin: http://evil.example\r\n").status, 403);
