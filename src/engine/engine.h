@@ -99,7 +99,9 @@ struct StepStatistics {
                                // reused from a kept sequence do not count
   int num_decoded = 0;         // computed tokens of answers, one of each sequence that decodes
   int num_sampled = 0;         // tokens
-  std::size_t bytes_read = 0;  // weights once, and the keys and values of every context
+  // Weights once, of experts those that the step's tokens are expected to choose (layers/experts.h), and the keys and
+  // values of every context.
+  std::size_t bytes_read = 0;
 };
 
 // The largest step of an engine with these options on that kind of device. Tables of pages, whose size depends on memory,

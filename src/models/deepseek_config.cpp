@@ -132,8 +132,6 @@ std::vector<std::string> unsupported_deepseek_features(const JsonField& config) 
     features.only(config, "scoring_func", {"sigmoid"});
     features.only(config, "topk_method", {"noaux_tc"});
     features.only(config, "rope_interleave", {true});
-    features.only(config, "num_nextn_predict_layers", {0});  // heads that predict several tokens (MTP)
-    features.only(config, "num_mtp_layers", {0});
   } else {
     features.only(config, "scoring_func", {"softmax"});
     features.only(config, "topk_method", {"greedy", "group_limited_greedy"});
@@ -172,6 +170,8 @@ DeepseekConfig parse_deepseek_config(const JsonField& config) {
   model.vocab_size = config.at("vocab_size").integer(1, kMaxVocab);
   const auto eps = config.find("rms_norm_eps");
   model.rms_norm_eps = eps ? eps->number(1e-20, 1) : kDeepseekRmsNormEps;
+  model.num_mtp_layers = std::max(count_or(config, "num_nextn_predict_layers", kMaxLayers, 0),
+                                  count_or(config, "num_mtp_layers", kMaxLayers, 0));
   model.tie_embeddings = flag(config, "tie_word_embeddings");
   model.eos_ids = token_ids_of(config, "eos_token_id", model.vocab_size, defaults.eos_id);
 
