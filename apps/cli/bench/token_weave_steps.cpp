@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string_view>
 
 #include "base/error.h"
@@ -195,19 +194,20 @@ TokenWeaveResult measure_step_figure(const TokenWeaveOptions& options) {
       const auto& [variant, runner, less, seconds] = variants[i];
       const double middle = median(seconds);
       // A layer is a difference of two steps, which noise may make nothing or less: then there is no ratio.
-      const std::optional<double> ratio = middle > 0 && without > 0 ? std::optional(middle / without) : std::nullopt;
+      const bool comparable = middle > 0 && without > 0;
+      const double ratio = comparable ? middle / without : 0;
       const int prefix = variants[i].prefix_tokens();
       result.rows.push_back({{"tokens", one.num_tokens},
                              {"mode", name_of(variant.mode)},
                              {"split", name_of(variant.split)},
                              {"prefix_tokens", prefix},
                              {"seconds", spread(seconds)},
-                             {"of_no_comm", ratio ? nlohmann::ordered_json(*ratio) : nlohmann::ordered_json()}});
+                             {"of_no_comm", comparable ? nlohmann::ordered_json(ratio) : nlohmann::ordered_json()}});
       result.cells.push_back({std::to_string(one.num_tokens), std::string(name_of(variant.mode)),
                               std::string(name_of(variant.split)), std::to_string(prefix),
                               fmt::format("{:.3f}", 1e3 * middle), fmt::format("{:.3f}", 1e3 * quantile(seconds, 0.1)),
                               fmt::format("{:.3f}", 1e3 * quantile(seconds, 0.9)),
-                              ratio ? fmt::format("{:.3f}", *ratio) : "-"});
+                              comparable ? fmt::format("{:.3f}", ratio) : "-"});
       chart.series[i].points.push_back({static_cast<double>(one.num_tokens), 1e3 * middle});
     }
   }
