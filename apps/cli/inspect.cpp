@@ -361,9 +361,9 @@ ordered_json json_of(const LatentDescription& latent) {
 
 // "64 in a layer, each 1408 wide, 6 for each token; 2 shared; none in the first layer".
 std::string text_of(const ExpertsDescription& experts) {
-  std::string text = fmt::format("{} in a layer, each {} wide, {} for each token; {} shared", experts.count,
-                                 experts.intermediate, experts.per_token,
-                                 experts.shared > 0 ? fmt::format("{}", experts.shared) : std::string("none"));
+  std::string text =
+      fmt::format("{} in a layer, each {} wide, {} for each token; {} shared", experts.count, experts.intermediate,
+                  experts.per_token, experts.shared > 0 ? fmt::format("{}", experts.shared) : std::string("none"));
   if (experts.dense_layers == 1) text += "; none in the first layer";
   if (experts.dense_layers > 1) text += fmt::format("; none in the first {} layers", experts.dense_layers);
   return text;

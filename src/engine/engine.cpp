@@ -453,8 +453,8 @@ void Engine::count_bytes(const StepPlan& plan) {
   rank_bytes_.resize(static_cast<std::size_t>(num_ranks()));
   for (int rank = 0; rank < num_ranks(); ++rank) {
     const RankGroup::Reads reads = ranks_.reads_of(rank);
-    rank_bytes_[static_cast<std::size_t>(rank)] +=
-        static_cast<double>(reads.weight_bytes_of_step(std::ssize(plan.tokens)) + reads.cache_bytes_per_token * num_tokens);
+    rank_bytes_[static_cast<std::size_t>(rank)] += static_cast<double>(
+        reads.weight_bytes_of_step(std::ssize(plan.tokens)) + reads.cache_bytes_per_token * num_tokens);
   }
 }
 

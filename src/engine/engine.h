@@ -95,10 +95,10 @@ struct TokenOutput {
 
 // Statistics, of all ranks, of the step whose tokens were returned last.
 struct StepStatistics {
-  int num_prompt_tokens = 0;   // computed tokens of prompts, and those computed again after a preemption; tokens
-                               // reused from a kept sequence do not count
-  int num_decoded = 0;         // computed tokens of answers, one of each sequence that decodes
-  int num_sampled = 0;         // tokens
+  int num_prompt_tokens = 0;  // computed tokens of prompts, and those computed again after a preemption; tokens
+                              // reused from a kept sequence do not count
+  int num_decoded = 0;        // computed tokens of answers, one of each sequence that decodes
+  int num_sampled = 0;        // tokens
   // Weights once, of experts those that the step's tokens are expected to choose (layers/experts.h), and the keys and
   // values of every context.
   std::size_t bytes_read = 0;

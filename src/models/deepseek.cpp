@@ -94,6 +94,19 @@ void refuse_mtp_heads(const ModelSource& source, const DeepseekConfig& config) {
       found.size() == 1 ? "" : fmt::format(" (one of {} such)", found.size()));
 }
 
+// A dense layer where config.json has experts, or the other way round; the loader would name a tensor that is missing.
+void require_dense_layers(const ModelSource& source, const DeepseekConfig& config) {
+  for (int i = 0; i < config.num_layers; ++i) {
+    const bool dense = i < config.num_dense_layers;
+    const std::string other = fmt::format("model.layers.{}.mlp.{}.weight", i, dense ? "gate" : "gate_proj");
+    if (const TensorInfo* found = source.find(other))
+      throw_error<InputError>(
+          "{}: tensor {} says that layer {} has {}experts, and config.json gives experts to layers from {} on "
+          "(first_k_dense_replace; to none if n_routed_experts is null). Is this config.json from another model?",
+          found->file, quoted_name(other), i, dense ? "" : "no ", config.num_dense_layers);
+  }
+}
+
 // Loads a model's layers.
 class DeepseekLoader {
  public:
@@ -281,6 +294,7 @@ Tensor Deepseek::run(const StepTensors& tensors, const KvPages& kv, Arena& arena
 std::unique_ptr<Model> load_deepseek(const ModelSource& source, const LoadOptions& options) {
   const DeepseekConfig config = parse_deepseek_config(source.config());
   refuse_mtp_heads(source, config);
+  require_dense_layers(source, config);
   Deepseek::Weights weights = DeepseekLoader(source, config, options).load();
   std::unique_ptr<Strategy> strategy = make_strategy(options.place, weights.split, config.vocab_size);
   return std::make_unique<Deepseek>(config, std::move(weights), std::move(strategy), options.compute);

@@ -37,9 +37,9 @@ struct ModelShape {
   KvLayout kv;    // the planes of its cache; of this rank, like bytes below
   KvShard shard;  // which positions of a sequence are in it
   std::int64_t vocab_size = 0;
-  std::int64_t max_context = 0;       // positions the model was made for
-  std::vector<std::int32_t> eos_ids;  // from config.json; may be empty
-  DType dtype = DType::float32;       // of most weights
+  std::int64_t max_context = 0;           // positions the model was made for
+  std::vector<std::int32_t> eos_ids;      // from config.json; may be empty
+  DType dtype = DType::float32;           // of most weights
   std::size_t weight_bytes_per_step = 0;  // that a step of one token reads completely
   ExpertReads experts;                    // of which a larger step reads more
   // Of latent attention: the most new tokens of a sequence in a step that are computed absorbed, longer ones are expanded

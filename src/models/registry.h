@@ -64,8 +64,8 @@ struct ModelDescription {
   std::optional<std::int64_t> context, layers, hidden, intermediate, heads, kv_heads, head_dim, vocab_size;
   std::optional<ExpertsDescription> experts;  // nothing: no layer has any
   std::optional<LatentDescription> latent;    // nothing: attention has keys and values
-  std::vector<int> windows;         // [layers] of sliding-window attention, 0: none; empty: not known
-  std::optional<std::string> rope;  // "theta 500000, llama3 scaling by 32 from 8192 positions"
+  std::vector<int> windows;                   // [layers] of sliding-window attention, 0: none; empty: not known
+  std::optional<std::string> rope;            // "theta 500000, llama3 scaling by 32 from 8192 positions"
   std::optional<bool> tied_embeddings;
   std::vector<std::int32_t> eos_ids;  // of config.json
 };

@@ -62,13 +62,15 @@ TEST_F(ExpertsCommand, InspectSaysWhichExpertsAndLatentsThereAre) {
                                                  {"qk_nope_head_dim", 16},
                                                  {"qk_rope_head_dim", 8},
                                                  {"v_head_dim", 16}}));
-  EXPECT_THAT(inspect(model("v3")).out,
-              AllOf(HasSubstr("experts       16 in a layer, each 24 wide, 4 for each token; 1 shared; none in the first "
-                              "layer\n"),
-                    HasSubstr("routing       sigmoid, noaux_tc, from 2 of 4 groups; weights normalized, times 2.5\n"),
-                    HasSubstr("latent        kv_lora_rank 32, q_lora_rank 20; heads: keys of 16 and 8 rotated, values "
-                              "of 16; 40 elements of each token and layer are cached\n")));
-  EXPECT_TRUE(json::parse(inspect(model("v2-lite"), {"--json"}).out).at("latent_attention").at("q_lora_rank").is_null());
+  EXPECT_THAT(
+      inspect(model("v3")).out,
+      AllOf(HasSubstr("experts       16 in a layer, each 24 wide, 4 for each token; 1 shared; none in the first "
+                      "layer\n"),
+            HasSubstr("routing       sigmoid, noaux_tc, from 2 of 4 groups; weights normalized, times 2.5\n"),
+            HasSubstr("latent        kv_lora_rank 32, q_lora_rank 20; heads: keys of 16 and 8 rotated, values "
+                      "of 16; 40 elements of each token and layer are cached\n")));
+  EXPECT_TRUE(
+      json::parse(inspect(model("v2-lite"), {"--json"}).out).at("latent_attention").at("q_lora_rank").is_null());
   EXPECT_TRUE(json::parse(inspect(model("v2-dense"), {"--json"}).out).at("experts").is_null());
   EXPECT_TRUE(json::parse(inspect(model("mixtral"), {"--json"}).out).at("latent_attention").is_null());
   EXPECT_THAT(inspect(model("mixtral")).out,
@@ -79,8 +81,9 @@ TEST_F(ExpertsCommand, InspectSaysWhichExpertsAndLatentsThereAre) {
 TEST_F(ExpertsCommand, ScoreSaysWhyLatentAttentionIsNotFused) {
   const ProgramResult result = score(model("v2"), {"--decode", "fused", "--verbose", "--device", "cpu"});
   EXPECT_EQ(result.status, 0) << result.err;
-  EXPECT_THAT(result.err, HasSubstr("heddle: decode steps of 1 to 16 texts: separate operators: this family's attention "
-                                    "has no fused form\n"));
+  EXPECT_THAT(result.err,
+              HasSubstr("heddle: decode steps of 1 to 16 texts: separate operators: this family's attention "
+                        "has no fused form\n"));
 }
 
 TEST_F(ExpertsCommand, BenchCountsTheExpertsThatABatchReads) {
@@ -109,7 +112,9 @@ TEST_F(ExpertsCommand, DamagedRoutersAndMissingExpertsEndWithTwoBeforeAnyOutput)
       {"mixtral",
        {.without = "", .poisoned = "model.layers.1.block_sparse_moe.gate.weight"},
        "tensor \"model.layers.1.block_sparse_moe.gate.weight\""},
-      {"v2", {.without = "", .poisoned = "model.layers.2.mlp.gate.weight"}, "tensor \"model.layers.2.mlp.gate.weight\""},
+      {"v2",
+       {.without = "", .poisoned = "model.layers.2.mlp.gate.weight"},
+       "tensor \"model.layers.2.mlp.gate.weight\""},
       {"v3",
        {.without = "", .poisoned = "model.layers.1.mlp.gate.e_score_correction_bias"},
        "gate.e_score_correction_bias\" is damaged"},

@@ -111,9 +111,8 @@ TEST_P(ExpertsEngine, TwoRanksGiveTheAnswersOfOne) {
   };
   const std::vector<Ids> expected = answers_of(Engine(model(), {.page_size = 4}));
   for (const TpMode mode : {TpMode::standard, TpMode::fused})
-    EXPECT_EQ(answers_of(Engine(
-                  load_ranks(Checkpoint(folder_.path()), {.dtype = DType::float32, .tp_mode = mode}, 2),
-                  {.threads = 4, .max_sequences = 4, .max_tokens_per_step = 16, .page_size = 4})),
+    EXPECT_EQ(answers_of(Engine(load_ranks(Checkpoint(folder_.path()), {.dtype = DType::float32, .tp_mode = mode}, 2),
+                                {.threads = 4, .max_sequences = 4, .max_tokens_per_step = 16, .page_size = 4})),
               expected)
         << name_of(mode);
 }

@@ -166,7 +166,8 @@ TEST_F(ExpertsFamilyTest, AllTokensOfOneExpertGetWhatADenseModelOfItGives) {
   for (auto recipe : mixture["tensors"]) {
     const auto name = recipe["name"].get<std::string>();
     if (const std::size_t at = name.find("block_sparse_moe."); at != std::string::npos) {
-      const auto* const found = std::ranges::find_if(names, [&](const auto& of) { return name.find(of.first) != std::string::npos; });
+      const auto* const found =
+          std::ranges::find_if(names, [&](const auto& of) { return name.find(of.first) != std::string::npos; });
       if (found == std::end(names)) continue;
       recipe["made_as"] = name;
       recipe["name"] = name.substr(0, at) + "mlp." + found->second + ".weight";
@@ -475,7 +476,13 @@ TEST_F(ExpertsFamilyTest, ConfigsThatDoNotFitAreNamed) {
   EXPECT_THAT(error_with("v2", {{"kv_lora_rank", 33}}),
               AllOf(HasSubstr("kv_a_proj_with_mqa"), HasSubstr("kv_lora_rank in config.json is 33")));
   EXPECT_THAT(error_with("v2", {{"qk_rope_head_dim", 7}}), AllOf(HasSubstr("qk_rope_head_dim"), HasSubstr("odd")));
-  EXPECT_THAT(error_with("v2", {{"num_key_value_heads", 2}}), HasSubstr("num_key_value_heads"));
+  EXPECT_THAT(error_with("v2", {{"num_key_value_heads", 2}}),
+              HasSubstr("num_key_value_heads: 2 is not num_attention_heads 4"));
+  EXPECT_THAT(error_with("v2", {{"n_group", nullptr}}),
+              HasSubstr("n_group is null, and topk_method chooses among groups"));
+  EXPECT_THAT(error_with("v2", {{"first_k_dense_replace", 2}}),
+              AllOf(HasSubstr("layer 1 has experts"), HasSubstr("from 2 on (first_k_dense_replace")));
+  EXPECT_THAT(error_with("v2", {{"first_k_dense_replace", 0}}), HasSubstr("layer 0 has no experts"));
   EXPECT_THAT(error_with("v2", {{"q_lora_rank", 21}}),
               AllOf(HasSubstr("q_a_proj"), HasSubstr("q_lora_rank in config.json is 21")));
 }
@@ -500,8 +507,9 @@ TEST_F(ExpertsFamilyTest, HeadsThatPredictSeveralTokensAreRefusedWhereTheyAre) {
       {{"name", "model.layers.3.eh_proj.weight"}, {"shape", {48, 96}}, {"deviation", 0.1}, {"offset", 0}});
   v3["tensors"].push_back(
       {{"name", "model.layers.3.enorm.weight"}, {"shape", {48}}, {"deviation", 0.1}, {"offset", 1}});
-  EXPECT_THAT(error_of(v3), AllOf(HasSubstr("model.safetensors: tensor \"model.layers.3.e"), HasSubstr("(one of 2 such)"),
-                                  HasSubstr("(MTP), which is not supported yet"), HasSubstr("save_pretrained")));
+  EXPECT_THAT(error_of(v3),
+              AllOf(HasSubstr("model.safetensors: tensor \"model.layers.3.e"), HasSubstr("(one of 2 such)"),
+                    HasSubstr("(MTP), which is not supported yet"), HasSubstr("save_pretrained")));
   v3["config"]["num_nextn_predict_layers"] = -1;
   EXPECT_THAT(error_of(v3), AllOf(HasSubstr("num_nextn_predict_layers"), HasSubstr("-1")));
 }
