@@ -13,6 +13,11 @@ import re
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MODES = ("default", "symmetric", "fused", "weave", "no-comm")
+# For records of one token's experts: all layers, those without experts, experts of a layer, of a token, bytes of one in bfloat16.
+EXPERTS = {
+    "synth:deepseek-v2-lite": {"layers": 27, "dense": 1, "count": 64, "per_token": 6, "bytes": 3 * 1408 * 2048 * 2},
+    "synth:mixtral-8x7b": {"layers": 32, "dense": 0, "count": 8, "per_token": 2, "bytes": 3 * 14336 * 4096 * 2},
+}
 
 
 def records_of(folder, pattern):
@@ -24,22 +29,48 @@ def table(head, rows):
     return "\n".join(lines + ["| " + " | ".join(str(cell) for cell in row) + " |" for row in rows]) + "\n"
 
 
+def command(record):
+    words = ["heddle", *record["command"][1:]]
+    return " ".join(words[:words.index("--json")] if "--json" in words else words)
+
+
 def source(name, record):
     return f"From `{name}`: commit {record['commit']}, {record['machine']['key'].rsplit('; ', 1)[1]}"
+
+
+def expected_experts(count, per_token, tokens):
+    """Distinct experts of a layer that so many tokens choose, evenly and independently (src/layers/experts.h)."""
+    return count * (1 - (1 - per_token / count) ** tokens)
+
+
+def batch_reads(record, case):
+    """(experts of a layer that a step reads, bytes of the step). Older records have one token's experts in the bytes."""
+    if "experts" in record:
+        return case["expected_experts"], case["bytes_per_step"]
+    name, _, changes = record["model"].partition(",")
+    model = EXPERTS[name]
+    layers = int(changes.removeprefix("layers=") or model["layers"]) - model["dense"]
+    read = expected_experts(model["count"], model["per_token"], case["batch"])
+    return read, case["bytes_per_step"] + (read - model["per_token"]) * layers * model["bytes"]
 
 
 def experts(folder):
     page = ["# Models with experts and latent attention", "",
             "Made by `bench/report_steps.py`. What was expected and what it means: [notes/experts.md](../notes/experts.md).", "",
-            "The floor is the bytes of a step, of routed experts those that a token is sent to, over the memory's read rate measured in the"
-            " same run.", ""]
+            "The roofline is the bytes of a step over the memory's read rate, measured in the same run. Of a layer's E routed experts, of which"
+            " a token chooses k, a step of B tokens is counted as reading E (1 - (1 - k/E)^B), which is what even and independent choices"
+            " give on average. The choices of these runs were not counted.", ""]
     for name, record in records_of(folder, "experts-*-decode-*.json"):
-        rows = [[case["batch"], case["context"], f"{case['milliseconds_per_token']:.2f}",
-                 f"{case['floor_seconds'] / case['tokens'] * 1e3:.2f}", f"{case['floor_share']['median']:.0%}",
-                 f"{case['bytes_per_step'] * 1e-9:.2f}", f"{case['gbps'] * 1e-3:.2f}", f"{case['memory_read_gbps']['median'] * 1e-3:.2f}"]
-                for case in record["cases"]]
-        page += [f"## {record['model']}, decode", "", source(name, record) + ".", "",
-                 table(["batch", "context", "ms a step", "floor, ms", "of floor", "GB a step", "TB/s", "memory, TB/s"], rows)]
+        rows = []
+        for case in record["cases"]:
+            read, bytes_ = batch_reads(record, case)
+            more = bytes_ / case["bytes_per_step"]
+            rows.append([case["batch"], case["context"], f"{read:.1f}", f"{case['milliseconds_per_token']:.2f}",
+                         f"{more * case['floor_seconds'] / case['tokens'] * 1e3:.2f}", f"{more * case['floor_share']['median']:.0%}",
+                         f"{bytes_ * 1e-9:.2f}", f"{more * case['gbps'] * 1e-3:.2f}", f"{case['memory_read_gbps']['median'] * 1e-3:.2f}"])
+        page += [f"## {record['model']}, decode", "", f"{source(name, record)}. `{command(record)}`", "",
+                 table(["batch", "context", "experts read", "ms a step", "roofline, ms", "of the roofline", "GB a step", "TB/s",
+                        "memory, TB/s"], rows)]
     return page
 
 

@@ -337,15 +337,58 @@ ordered_json json_of(const GenerationDefaults& defaults) {
           {"repetition_penalty", sampling.repetition_penalty}};
 }
 
-ordered_json experts_json(const ModelDescription& sizes) {
-  if (!sizes.experts) return {};
-  return {{"count", *sizes.experts},
-          {"per_token", sizes.experts_per_token.value_or(0)},
-          {"shared", sizes.shared_experts.value_or(0)}};
+ordered_json json_of(const ExpertsDescription& experts) {
+  return {{"count", experts.count},
+          {"per_token", experts.per_token},
+          {"shared", experts.shared},
+          {"intermediate", experts.intermediate},
+          {"dense_layers", experts.dense_layers},
+          {"scoring", experts.scoring},
+          {"method", experts.method},
+          {"groups", experts.groups},
+          {"groups_per_token", experts.groups_per_token},
+          {"normalized", experts.normalized},
+          {"scaling", experts.scaling}};
+}
+
+ordered_json json_of(const LatentDescription& latent) {
+  return {{"kv_lora_rank", latent.kv_lora_rank},
+          {"q_lora_rank", latent.q_lora_rank > 0 ? ordered_json(latent.q_lora_rank) : ordered_json()},
+          {"qk_nope_head_dim", latent.qk_nope_head_dim},
+          {"qk_rope_head_dim", latent.qk_rope_head_dim},
+          {"v_head_dim", latent.v_head_dim}};
+}
+
+// "64 in a layer, each 1408 wide, 6 for each token; 2 shared; none in the first layer".
+std::string text_of(const ExpertsDescription& experts) {
+  std::string text =
+      fmt::format("{} in a layer, each {} wide, {} for each token; {} shared", experts.count, experts.intermediate,
+                  experts.per_token, experts.shared > 0 ? fmt::format("{}", experts.shared) : std::string("none"));
+  if (experts.dense_layers == 1) text += "; none in the first layer";
+  if (experts.dense_layers > 1) text += fmt::format("; none in the first {} layers", experts.dense_layers);
+  return text;
+}
+
+// "sigmoid, noaux_tc, from 4 of 8 groups; weights normalized, times 2.5".
+std::string routing_text(const ExpertsDescription& experts) {
+  std::string text = fmt::format("{}, {}", experts.scoring, experts.method);
+  if (experts.groups > 1) text += fmt::format(", from {} of {} groups", experts.groups_per_token, experts.groups);
+  text += experts.normalized ? "; weights normalized" : "; weights not normalized";
+  return experts.scaling == 1 ? text : text + fmt::format(", times {}", experts.scaling);
+}
+
+// "kv_lora_rank 512, q_lora_rank none; heads: keys of 128 and 64 rotated, values of 128; 576 elements ...".
+std::string text_of(const LatentDescription& latent) {
+  return fmt::format(
+      "kv_lora_rank {}, q_lora_rank {}; heads: keys of {} and {} rotated, values of {}; {} elements of each token and "
+      "layer are cached",
+      latent.kv_lora_rank, latent.q_lora_rank > 0 ? fmt::format("{}", latent.q_lora_rank) : std::string("none"),
+      latent.qk_nope_head_dim, latent.qk_rope_head_dim, latent.v_head_dim, latent.cached());
 }
 
 ordered_json json_of(const FolderReport& report) {
   const auto number = [](std::optional<std::int64_t> value) { return value ? ordered_json(*value) : ordered_json(); };
+  const std::optional<LatentDescription>& latent = report.sizes.latent;
   ordered_json tokenizer;
   ordered_json memory = ordered_json::array();
   for (const MemoryNeed& need : report.memory) memory.push_back(json_of(need));
@@ -367,8 +410,9 @@ ordered_json json_of(const FolderReport& report) {
       {"kv_heads", number(report.sizes.kv_heads)},
       {"head_dim", number(report.sizes.head_dim)},
       {"vocab_size", number(report.sizes.vocab_size)},
-      {"experts", experts_json(report.sizes)},
-      {"latent", number(report.sizes.latent)},
+      {"experts", report.sizes.experts ? json_of(*report.sizes.experts) : ordered_json()},
+      {"latent", latent ? ordered_json(latent->cached()) : ordered_json()},
+      {"latent_attention", latent ? json_of(*latent) : ordered_json()},
       {"windows", report.sizes.windows},
       {"rope", report.sizes.rope ? ordered_json(*report.sizes.rope) : ordered_json()},
       {"tied_embeddings", report.sizes.tied_embeddings ? ordered_json(*report.sizes.tied_embeddings) : ordered_json()},
@@ -412,11 +456,11 @@ std::string text_of(const FolderReport& report) {
   number("KV heads", report.sizes.kv_heads);
   number("head_dim", report.sizes.head_dim);
   number("vocabulary", report.sizes.vocab_size);
-  if (report.sizes.experts)
-    line("experts", fmt::format("{} in a layer, {} for each token; {} shared", *report.sizes.experts,
-                                report.sizes.experts_per_token.value_or(0), report.sizes.shared_experts.value_or(0)));
-  if (report.sizes.latent)
-    line("latent", fmt::format("{} elements of each token and layer are cached", *report.sizes.latent));
+  if (report.sizes.experts) {
+    line("experts", text_of(*report.sizes.experts));
+    line("routing", routing_text(*report.sizes.experts));
+  }
+  if (report.sizes.latent) line("latent", text_of(*report.sizes.latent));
   line("window", window_text(report.sizes.windows));
   line("rope", report.sizes.rope.value_or("not known"));
   line("embeddings", !report.sizes.tied_embeddings   ? "not known"

@@ -541,7 +541,7 @@ SplitKey split_key_of(const ModelSource& source, const ModelOptions& options, co
           .intermediate = model.intermediate.value_or(0),
           .heads = model.heads.value_or(0),
           .kv_heads = model.kv_heads.value_or(0),
-          .experts = model.experts.value_or(0),
+          .experts = model.experts ? model.experts->count : 0,
           .dtype = std::move(dtype),
           .ranks = options.ranks,
           .device = first.kind,

@@ -419,6 +419,7 @@ void score(const ScoreOptions& options) {
     else
       write_stdout(options.text ? table_of(text, tokenizer.get()) : summary_of(text));
   });
+  report_parts(engine, options.model);
   if (!options.model.quiet && scorer.speed().num_prompt_tokens() > 0)
     write_stderr(fmt::format("heddle: {}\n", scorer.speed().summary()));
   if (!interrupt.interrupted()) return failures.require_none(texts.size());
@@ -458,7 +459,9 @@ void add_score(CLI::App& app) {
       "--json", options->json,
       "One line per text: {\"tokens\", \"logprobs\", \"perplexity\"}; the first log-probability is null; of a "
       "line of --file that is wrong: {\"line\", \"status\", \"error\"}, and the exit status is 2");
-  command->add_flag("--quiet", options->model.quiet, "No progress, and no speed at the end");
+  auto* verbose = command->add_flag("--verbose", options->model.verbose,
+                                    "Say on standard error where the model runs, why there, and what memory it takes");
+  verbose->excludes(command->add_flag("--quiet", options->model.quiet, "No progress, and no speed at the end"));
   command->callback([options, command] {
     options->model.given = given_options(*command);
     score(*options);

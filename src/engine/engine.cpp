@@ -453,14 +453,14 @@ void Engine::count_bytes(const StepPlan& plan) {
   rank_bytes_.resize(static_cast<std::size_t>(num_ranks()));
   for (int rank = 0; rank < num_ranks(); ++rank) {
     const RankGroup::Reads reads = ranks_.reads_of(rank);
-    rank_bytes_[static_cast<std::size_t>(rank)] +=
-        static_cast<double>(reads.weight_bytes_per_step + reads.cache_bytes_per_token * num_tokens);
+    rank_bytes_[static_cast<std::size_t>(rank)] += static_cast<double>(
+        reads.weight_bytes_of_step(std::ssize(plan.tokens)) + reads.cache_bytes_per_token * num_tokens);
   }
 }
 
 StepStatistics Engine::statistics_of(const StepPlan& plan) {
   const std::size_t bytes_per_token = ranks_.cache_bytes_per_token();
-  StepStatistics statistics{.bytes_read = ranks_.weight_bytes_per_step()};
+  StepStatistics statistics{.bytes_read = ranks_.weight_bytes_of_step(std::ssize(plan.tokens))};
   for (const StepSequence& step : plan.sequences) {
     const bool decodes = step.num_tokens == 1 && step.context_len > scheduler_.find(step.request)->prompt_length;
     (decodes ? statistics.num_decoded : statistics.num_prompt_tokens) += step.num_tokens;

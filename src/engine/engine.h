@@ -95,11 +95,13 @@ struct TokenOutput {
 
 // Statistics, of all ranks, of the step whose tokens were returned last.
 struct StepStatistics {
-  int num_prompt_tokens = 0;   // computed tokens of prompts, and those computed again after a preemption; tokens
-                               // reused from a kept sequence do not count
-  int num_decoded = 0;         // computed tokens of answers, one of each sequence that decodes
-  int num_sampled = 0;         // tokens
-  std::size_t bytes_read = 0;  // weights once, and the keys and values of every context
+  int num_prompt_tokens = 0;  // computed tokens of prompts, and those computed again after a preemption; tokens
+                              // reused from a kept sequence do not count
+  int num_decoded = 0;        // computed tokens of answers, one of each sequence that decodes
+  int num_sampled = 0;        // tokens
+  // Weights once, of experts those that the step's tokens are expected to choose (layers/experts.h), and the keys and
+  // values of every context.
+  std::size_t bytes_read = 0;
 };
 
 // The largest step of an engine with these options on that kind of device. Tables of pages, whose size depends on memory,

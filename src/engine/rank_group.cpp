@@ -41,7 +41,9 @@ std::vector<RankGroup::Reads> reads_of_ranks(const RankModels& ranks, int page_s
   for (const RankPart& part : ranks) {
     const ModelShape& shape = part.model->shape();
     reads.push_back(
-        {shape.weight_bytes_per_step, shape.kv_pages(page_size, 1).size_bytes() / static_cast<std::size_t>(page_size)});
+        {.weight_bytes_per_step = shape.weight_bytes_per_step,
+         .experts = shape.experts,
+         .cache_bytes_per_token = shape.kv_pages(page_size, 1).size_bytes() / static_cast<std::size_t>(page_size)});
   }
   return reads;
 }
@@ -88,9 +90,15 @@ RankGroup::~RankGroup() {
   stop();
 }
 
-std::size_t RankGroup::sum_of(std::size_t Reads::*part) const {
+std::size_t RankGroup::weight_bytes_of_step(std::int64_t num_tokens) const {
+  return std::accumulate(
+      reads_.begin(), reads_.end(), std::size_t{0},
+      [num_tokens](std::size_t sum, const Reads& reads) { return sum + reads.weight_bytes_of_step(num_tokens); });
+}
+
+std::size_t RankGroup::cache_bytes_per_token() const {
   return std::accumulate(reads_.begin(), reads_.end(), std::size_t{0},
-                         [part](std::size_t sum, const Reads& reads) { return sum + reads.*part; });
+                         [](std::size_t sum, const Reads& reads) { return sum + reads.cache_bytes_per_token; });
 }
 
 void RankGroup::stop() {

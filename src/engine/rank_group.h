@@ -49,19 +49,24 @@ class RankGroup {
 
   // What a step of one rank reads.
   struct Reads {
-    std::size_t weight_bytes_per_step = 0;
+    std::size_t weight_bytes_per_step = 0;  // of one token
+    ExpertReads experts;
     std::size_t cache_bytes_per_token = 0;
+
+    // As ModelShape's.
+    std::size_t weight_bytes_of_step(std::int64_t num_tokens) const {
+      return weight_bytes_per_step + experts.bytes_beyond_one_token(num_tokens);
+    }
   };
   Reads reads_of(int rank) const { return reads_[static_cast<std::size_t>(rank)]; }
 
   // Of all ranks.
-  std::size_t weight_bytes_per_step() const { return sum_of(&Reads::weight_bytes_per_step); }
-  std::size_t cache_bytes_per_token() const { return sum_of(&Reads::cache_bytes_per_token); }
+  std::size_t weight_bytes_of_step(std::int64_t num_tokens) const;
+  std::size_t cache_bytes_per_token() const;
 
  private:
   void serve(int rank, const ExecutorLimits& limits, int threads);
   void fail(int rank);
-  std::size_t sum_of(std::size_t Reads::*part) const;
   bool of_processes() const { return ranks_.front().world != nullptr && ranks_.front().world->of_processes(); }
   RankWorld& world() const { return *ranks_.front().world; }
   void send(const StepPlan& plan);

@@ -1,6 +1,7 @@
 #include "layers/experts.h"
 
-#include <cstdint>
+#include <algorithm>
+#include <cmath>
 
 #include "base/trace.h"
 #include "kernels/linear/linear.h"
@@ -134,10 +135,24 @@ void experts(int layer, const ExpertsWeights& weights, const RouteRule& rule, co
 }
 
 std::size_t bytes_of_token(const ExpertsWeights& weights, int top_k) {
-  const std::size_t expert = weights.gate_up.front().size_bytes() + weights.down.front().size_bytes();
   const std::size_t shared =
       weights.has_shared() ? weights.shared.gate_up.size_bytes() + weights.shared.down.size_bytes() : 0;
-  return weights.router.size_bytes() + static_cast<std::size_t>(top_k) * expert + shared;
+  return weights.router.size_bytes() + static_cast<std::size_t>(top_k) * bytes_of_expert(weights) + shared;
+}
+
+std::size_t bytes_of_expert(const ExpertsWeights& weights) {
+  return weights.gate_up.front().size_bytes() + weights.down.front().size_bytes();
+}
+
+double expected_experts(int num_experts, int top_k, std::int64_t num_tokens) {
+  if (num_experts == 0) return 0;
+  const double not_chosen = 1 - static_cast<double>(top_k) / num_experts;
+  return num_experts * (1 - std::pow(not_chosen, static_cast<double>(num_tokens)));
+}
+
+std::size_t ExpertReads::bytes_beyond_one_token(std::int64_t num_tokens) const {
+  const double more = expected_experts(num_experts, top_k, num_tokens) - top_k;
+  return static_cast<std::size_t>(std::max(0.0, more) * static_cast<double>(bytes));
 }
 
 }  // namespace heddle

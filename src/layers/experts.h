@@ -4,6 +4,8 @@
 // router and a part of each expert's features, so all ranks choose the same experts and leave partial sums.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "base/weight.h"
@@ -34,5 +36,22 @@ void experts(int layer, const ExpertsWeights& weights, const RouteRule& rule, co
 
 // The bytes of weights that a step with one token reads, of `top_k` experts.
 std::size_t bytes_of_token(const ExpertsWeights& weights, int top_k);
+
+// The bytes of one routed expert.
+std::size_t bytes_of_expert(const ExpertsWeights& weights);
+
+// How many of a layer's experts `num_tokens` tokens are expected to choose together where each chooses `top_k` of
+// `num_experts` evenly and independently: E (1 - (1 - k/E)^tokens).
+double expected_experts(int num_experts, int top_k, std::int64_t num_tokens);
+
+// What steps read of a model's routed experts.
+struct ExpertReads {
+  int num_experts = 0;    // of a layer; 0: no layer has experts
+  int top_k = 0;          // of them, that a token chooses
+  std::size_t bytes = 0;  // of one expert in each layer that has experts, summed over layers
+
+  // What a step of `num_tokens` tokens is expected to read beyond what one token reads (expected_experts).
+  std::size_t bytes_beyond_one_token(std::int64_t num_tokens) const;
+};
 
 }  // namespace heddle

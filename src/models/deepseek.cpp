@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstddef>
+#include <iterator>
 #include <limits>
 #include <optional>
 #include <span>
@@ -10,6 +12,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/error.h"
 #include "layers/layer_loader.h"
 #include "models/expert_weights.h"
 #include "parallel/registry.h"
@@ -36,7 +39,7 @@ std::vector<Weight> deepseek_matrices(const Deepseek::Weights& weights) {
   return all;
 }
 
-// What one token makes a step read: every token more may take other experts.
+// What one token makes a step read: every token more may choose other experts.
 std::size_t deepseek_bytes_per_step(const Deepseek::Weights& weights, int top_k) {
   std::size_t bytes = weights.head.logits.size_bytes();
   for (const Deepseek::Layer& layer : weights.layers) {
@@ -47,6 +50,14 @@ std::size_t deepseek_bytes_per_step(const Deepseek::Weights& weights, int top_k)
     if (layer.experts) bytes += bytes_of_token(*layer.experts, top_k);
   }
   return bytes;
+}
+
+ExpertReads deepseek_expert_reads(const Deepseek::Weights& weights, const DeepseekConfig& config) {
+  if (!config.has_experts()) return {};
+  ExpertReads reads{.num_experts = config.num_experts, .top_k = config.rule.top_k};
+  for (const Deepseek::Layer& layer : weights.layers)
+    if (layer.experts) reads.bytes += bytes_of_expert(*layer.experts);
+  return reads;
 }
 
 LatentShape latent_shape(const DeepseekConfig& config, const Deepseek::Weights& weights) {
@@ -64,6 +75,36 @@ std::optional<int> most_absorbed_of(const LatentAttention& attention, Strategy& 
                                     Device device) {
   const int most = attention.most_absorbed(strategy.attention(), dtypes, device);
   return most == std::numeric_limits<int>::max() ? std::nullopt : std::optional(most);
+}
+
+// Folders that transformers has saved keep the number of these layers in config.json, and leave out their tensors.
+void refuse_mtp_heads(const ModelSource& source, const DeepseekConfig& config) {
+  std::vector<std::string_view> found;
+  for (int i = config.num_layers; i < config.num_layers + config.num_mtp_layers; ++i) {
+    const std::string prefix = fmt::format("model.layers.{}.", i);
+    std::ranges::copy_if(source.names(), std::back_inserter(found),
+                         [&](std::string_view name) { return name.starts_with(prefix); });
+  }
+  if (found.empty()) return;
+  throw_error<InputError>(
+      "{}: tensor {}{} belongs to a head that predicts several tokens (MTP), which is not supported yet. The model's "
+      "own tokens do not need it: write the folder without it, as from_pretrained and save_pretrained of transformers "
+      "do, or without these tensors",
+      source.find(found.front())->file, quoted_name(found.front()),
+      found.size() == 1 ? "" : fmt::format(" (one of {} such)", found.size()));
+}
+
+// A dense layer where config.json has experts, or the other way round; the loader would name a tensor that is missing.
+void require_dense_layers(const ModelSource& source, const DeepseekConfig& config) {
+  for (int i = 0; i < config.num_layers; ++i) {
+    const bool dense = i < config.num_dense_layers;
+    const std::string other = fmt::format("model.layers.{}.mlp.{}.weight", i, dense ? "gate" : "gate_proj");
+    if (const TensorInfo* found = source.find(other))
+      throw_error<InputError>(
+          "{}: tensor {} says that layer {} has {}experts, and config.json gives experts to layers from {} on "
+          "(first_k_dense_replace; to none if n_routed_experts is null). Is this config.json from another model?",
+          found->file, quoted_name(other), i, dense ? "" : "no ", config.num_dense_layers);
+  }
 }
 
 // Loads a model's layers.
@@ -224,6 +265,7 @@ Deepseek::Deepseek(const DeepseekConfig& config, Weights weights, std::unique_pt
               .eos_ids = config.eos_ids,
               .dtype = weights_.layers.front().attention.down.dtype,
               .weight_bytes_per_step = deepseek_bytes_per_step(weights_, config.rule.top_k),
+              .experts = deepseek_expert_reads(weights_, config),
               .most_absorbed = most_absorbed_of(attention_, *strategy_, dtypes_, weights_.storage.device),
               .weight_bytes = weights_.storage.size_bytes,
               .delta_bytes_per_token = static_cast<std::size_t>(hidden_) * size_of(dtypes_.deltas)}) {}
@@ -251,6 +293,8 @@ Tensor Deepseek::run(const StepTensors& tensors, const KvPages& kv, Arena& arena
 
 std::unique_ptr<Model> load_deepseek(const ModelSource& source, const LoadOptions& options) {
   const DeepseekConfig config = parse_deepseek_config(source.config());
+  refuse_mtp_heads(source, config);
+  require_dense_layers(source, config);
   Deepseek::Weights weights = DeepseekLoader(source, config, options).load();
   std::unique_ptr<Strategy> strategy = make_strategy(options.place, weights.split, config.vocab_size);
   return std::make_unique<Deepseek>(config, std::move(weights), std::move(strategy), options.compute);

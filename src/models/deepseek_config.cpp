@@ -78,6 +78,10 @@ RouteRule rule_of(const JsonField& config, const DeepseekDefaults& defaults, int
                  .group_score = v3 ? GroupScore::two_largest : GroupScore::largest};
   rule.top_k = defaults.top_k ? size_or(config, "num_experts_per_tok", kMaxTopExperts, *defaults.top_k)
                               : size_from(config.at("num_experts_per_tok"), kMaxTopExperts);
+  if (in_groups && !v3)
+    for (const std::string_view key : {"n_group", "topk_group"})
+      if (!is_missing(config, key) && !config.find(key))
+        config.fail(fmt::format("{} is null, and topk_method chooses among groups", key));
   if (in_groups) {
     rule.num_groups = size_or(config, "n_group", kMaxExperts, defaults.num_groups);
     rule.top_groups = size_or(config, "topk_group", kMaxExperts, defaults.top_groups);
@@ -132,8 +136,6 @@ std::vector<std::string> unsupported_deepseek_features(const JsonField& config) 
     features.only(config, "scoring_func", {"sigmoid"});
     features.only(config, "topk_method", {"noaux_tc"});
     features.only(config, "rope_interleave", {true});
-    features.only(config, "num_nextn_predict_layers", {0});  // heads that predict several tokens (MTP)
-    features.only(config, "num_mtp_layers", {0});
   } else {
     features.only(config, "scoring_func", {"softmax"});
     features.only(config, "topk_method", {"greedy", "group_limited_greedy"});
@@ -155,7 +157,8 @@ DeepseekConfig parse_deepseek_config(const JsonField& config) {
   model.num_heads = size_from(config.at("num_attention_heads"), kMaxHeads);
   if (const auto kv_heads = config.find("num_key_value_heads");
       kv_heads && size_from(*kv_heads, kMaxHeads) != model.num_heads)
-    kv_heads->fail(fmt::format("is not num_attention_heads {}: latents make keys for every head", model.num_heads));
+    kv_heads->fail(fmt::format("{} is not num_attention_heads {}: latents make keys for every head",
+                               size_from(*kv_heads, kMaxHeads), model.num_heads));
   model.q_lora_rank = count_or(config, "q_lora_rank", kMaxHidden, defaults.q_lora_rank);
   model.latent_dim = size_or(config, "kv_lora_rank", kMaxHeadDim, defaults.kv_lora_rank);
   model.nope_dim = size_or(config, "qk_nope_head_dim", kMaxHeadWidth, defaults.nope_dim);
@@ -172,6 +175,8 @@ DeepseekConfig parse_deepseek_config(const JsonField& config) {
   model.vocab_size = config.at("vocab_size").integer(1, kMaxVocab);
   const auto eps = config.find("rms_norm_eps");
   model.rms_norm_eps = eps ? eps->number(1e-20, 1) : kDeepseekRmsNormEps;
+  model.num_mtp_layers = std::max(count_or(config, "num_nextn_predict_layers", kMaxLayers, 0),
+                                  count_or(config, "num_mtp_layers", kMaxLayers, 0));
   model.tie_embeddings = flag(config, "tie_word_embeddings");
   model.eos_ids = token_ids_of(config, "eos_token_id", model.vocab_size, defaults.eos_id);
 

@@ -30,6 +30,7 @@ struct DeepseekConfig {
   int num_shared_experts = 0;   // may be 0
   RouteRule rule;
   bool choice_bias = false;  // whether the router's choice has a bias
+  int num_mtp_layers = 0;    // heads that predict several tokens, in layers behind the last one where a folder has them
   std::int64_t vocab_size = 0;
   std::int64_t max_position = 0;  // positions the model was made for, including a stretched context
   RopeConfig rope;

@@ -23,13 +23,19 @@ std::vector<Weight> mixtral_matrices(const Mixtral::Weights& weights) {
   return all;
 }
 
-// What one token makes a step read: every token more may take other experts.
+// What one token makes a step read: every token more may choose other experts.
 std::size_t mixtral_bytes_per_step(const Mixtral::Weights& weights, int top_k) {
   std::size_t bytes = weights.head.logits.size_bytes();
   for (const Mixtral::Layer& layer : weights.layers)
     bytes +=
         layer.attention.qkv.size_bytes() + layer.attention.output.size_bytes() + bytes_of_token(layer.experts, top_k);
   return bytes;
+}
+
+ExpertReads mixtral_expert_reads(const Mixtral::Weights& weights, const MixtralConfig& config) {
+  ExpertReads reads{.num_experts = config.num_experts, .top_k = config.top_k};
+  for (const Mixtral::Layer& layer : weights.layers) reads.bytes += bytes_of_expert(layer.experts);
+  return reads;
 }
 
 AttentionShape mixtral_attention(const LlamaConfig& config, const Mixtral::Weights& weights) {
@@ -109,6 +115,7 @@ Mixtral::Mixtral(const MixtralConfig& config, Weights weights, std::unique_ptr<S
               .eos_ids = config.llama.eos_ids,
               .dtype = weights_.layers.front().attention.qkv.dtype,
               .weight_bytes_per_step = mixtral_bytes_per_step(weights_, config.top_k),
+              .experts = mixtral_expert_reads(weights_, config),
               .weight_bytes = weights_.storage.size_bytes,
               .delta_bytes_per_token = static_cast<std::size_t>(hidden_) * size_of(dtypes_.deltas)}) {}
 

@@ -13,6 +13,7 @@
 #include "kernels/attention/paged_kv.h"
 #include "layers/attention.h"
 #include "layers/compute.h"
+#include "layers/experts.h"
 #include "parallel/execution.h"
 #include "parallel/registry.h"
 #include "step/arena.h"
@@ -36,17 +37,21 @@ struct ModelShape {
   KvLayout kv;    // the planes of its cache; of this rank, like bytes below
   KvShard shard;  // which positions of a sequence are in it
   std::int64_t vocab_size = 0;
-  std::int64_t max_context = 0;       // positions the model was made for
-  std::vector<std::int32_t> eos_ids;  // from config.json; may be empty
-  DType dtype = DType::float32;       // of most weights
-  // Weights that a step of one token reads completely. A larger step reads the same, and what experts its tokens choose
-  // in addition.
-  std::size_t weight_bytes_per_step = 0;
+  std::int64_t max_context = 0;           // positions the model was made for
+  std::vector<std::int32_t> eos_ids;      // from config.json; may be empty
+  DType dtype = DType::float32;           // of most weights
+  std::size_t weight_bytes_per_step = 0;  // that a step of one token reads completely
+  ExpertReads experts;                    // of which a larger step reads more
   // Of latent attention: the most new tokens of a sequence in a step that are computed absorbed, longer ones are expanded
   // (layers/latent_rows.h). Nothing: keys and values of all models else, or all tokens absorbed.
   std::optional<int> most_absorbed;
   std::size_t weight_bytes = 0;           // all weights in memory
   std::size_t delta_bytes_per_token = 0;  // of what a block adds to the hidden state: what ranks sum
+
+  // The weights that a step of `num_tokens` tokens reads; of experts, those that routers are expected to choose.
+  std::size_t weight_bytes_of_step(std::int64_t num_tokens) const {
+    return weight_bytes_per_step + experts.bytes_beyond_one_token(num_tokens);
+  }
 
   // Its cache, without memory. `page_size`: tokens of a page, a multiple of shard.ranks, of which each rank has as many.
   KvPages kv_pages(int page_size, int num_pages) const {

@@ -65,9 +65,18 @@ ModelDescription describe_llama(const JsonField& config) {
 ModelDescription describe_mixtral(const JsonField& config) {
   const MixtralConfig mixtral = parse_mixtral_config(config);
   ModelDescription description = description_of(mixtral.llama);
-  description.experts = mixtral.num_experts;
-  description.experts_per_token = mixtral.top_k;
+  description.experts = ExpertsDescription{.count = mixtral.num_experts,
+                                           .per_token = mixtral.top_k,
+                                           .intermediate = mixtral.llama.intermediate,
+                                           .scoring = "softmax",
+                                           .method = "greedy",
+                                           .normalized = true};
   return description;
+}
+
+std::string method_of(const DeepseekConfig& config) {
+  if (config.choice_bias) return "noaux_tc";
+  return config.rule.num_groups > 1 ? "group_limited_greedy" : "greedy";
 }
 
 ModelDescription describe_deepseek(const JsonField& config) {
@@ -80,15 +89,29 @@ ModelDescription describe_deepseek(const JsonField& config) {
                                .kv_heads = deepseek.num_heads,
                                .head_dim = deepseek.nope_dim + deepseek.rope_dim,
                                .vocab_size = deepseek.vocab_size,
-                               .latent = deepseek.latent_dim + deepseek.rope_dim,
+                               .latent = LatentDescription{.kv_lora_rank = deepseek.latent_dim,
+                                                           .q_lora_rank = deepseek.q_lora_rank,
+                                                           .qk_nope_head_dim = deepseek.nope_dim,
+                                                           .qk_rope_head_dim = deepseek.rope_dim,
+                                                           .v_head_dim = deepseek.value_dim},
                                .windows = std::vector<int>(static_cast<std::size_t>(deepseek.num_layers)),
                                .rope = describe_rope(deepseek.rope),
                                .tied_embeddings = deepseek.tie_embeddings,
                                .eos_ids = deepseek.eos_ids};
   if (!deepseek.has_experts()) return description;
-  description.experts = deepseek.num_experts;
-  description.experts_per_token = deepseek.rule.top_k;
-  description.shared_experts = deepseek.num_shared_experts;
+  const RouteRule& rule = deepseek.rule;
+  const auto scale = config.find("routed_scaling_factor");  // with the digits that rule.scale lacks
+  description.experts = ExpertsDescription{.count = deepseek.num_experts,
+                                           .per_token = rule.top_k,
+                                           .shared = deepseek.num_shared_experts,
+                                           .intermediate = deepseek.expert_intermediate,
+                                           .dense_layers = deepseek.num_dense_layers,
+                                           .scoring = rule.score == RouterScore::sigmoid ? "sigmoid" : "softmax",
+                                           .method = method_of(deepseek),
+                                           .groups = rule.num_groups,
+                                           .groups_per_token = rule.top_groups,
+                                           .normalized = rule.normalized,
+                                           .scaling = scale ? scale->number(0, 1e6) : rule.scale};
   return description;
 }
 

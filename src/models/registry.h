@@ -33,14 +33,39 @@ std::vector<std::string> unsupported(const JsonField& config);
 // dtype, does not match the architecture.
 void check_model(const ModelSource& source);
 
+// Of the layers with experts.
+struct ExpertsDescription {
+  std::int64_t count = 0;  // routed
+  std::int64_t per_token = 0;
+  std::int64_t shared = 0;
+  std::int64_t intermediate = 0;  // of each
+  std::int64_t dense_layers = 0;  // before them
+  std::string scoring;            // "softmax" or "sigmoid"
+  std::string method;             // of the choice, as topk_method in DeepSeek's config.json: "greedy"
+  std::int64_t groups = 1;
+  std::int64_t groups_per_token = 1;
+  bool normalized = false;  // weights of a token's experts sum to 1, before scaling
+  double scaling = 1;
+};
+
+// Of latent attention, by DeepSeek's names.
+struct LatentDescription {
+  std::int64_t kv_lora_rank = 0;
+  std::int64_t q_lora_rank = 0;  // 0: queries are one projection
+  std::int64_t qk_nope_head_dim = 0;
+  std::int64_t qk_rope_head_dim = 0;
+  std::int64_t v_head_dim = 0;
+
+  std::int64_t cached() const { return kv_lora_rank + qk_rope_head_dim; }  // elements of a token and layer
+};
+
 // The sizes of a model, for display. Nothing: config.json does not state it.
 struct ModelDescription {
   std::optional<std::int64_t> context, layers, hidden, intermediate, heads, kv_heads, head_dim, vocab_size;
-  std::optional<std::int64_t> experts, experts_per_token, shared_experts;  // of a layer that has; nothing: none has
-  std::optional<std::int64_t>
-      latent;                       // elements that latent attention caches of a token and layer; nothing: it has none
-  std::vector<int> windows;         // [layers] of sliding-window attention, 0: none; empty: not known
-  std::optional<std::string> rope;  // "theta 500000, llama3 scaling by 32 from 8192 positions"
+  std::optional<ExpertsDescription> experts;  // nothing: no layer has any
+  std::optional<LatentDescription> latent;    // nothing: attention has keys and values
+  std::vector<int> windows;                   // [layers] of sliding-window attention, 0: none; empty: not known
+  std::optional<std::string> rope;            // "theta 500000, llama3 scaling by 32 from 8192 positions"
   std::optional<bool> tied_embeddings;
   std::vector<std::int32_t> eos_ids;  // of config.json
 };

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "engine/engine.h"
+#include "engine/rank_models.h"
 #include "models/experts_family.h"
 #include "models/registry.h"
 #include "temporary_folder.h"
@@ -94,6 +95,26 @@ TEST_P(ExpertsEngine, APromptInThePrefixCacheGetsTheSameAnswer) {
   const std::int64_t second = engine.submit({.prompt = prompt(0), .max_tokens = kAnswer});
   EXPECT_EQ(run(engine, computed).at(second), answer);
   EXPECT_LE(computed, 5);  // the last page's tokens
+}
+
+// Ranks add what their shares of heads and of experts leave, while threads of each compute; ThreadSanitizer sees it here.
+TEST_P(ExpertsEngine, TwoRanksGiveTheAnswersOfOne) {
+  const std::vector<Ids> prompts{prompt(0), {7}, prompt(2), {1, 2, 3}};
+  const auto answers_of = [&](Engine engine) {
+    std::vector<std::int64_t> ids;
+    for (const Ids& text : prompts) ids.push_back(engine.submit({.prompt = text, .max_tokens = 6}));
+    int prompt_tokens = 0;
+    auto answers = run(engine, prompt_tokens);
+    std::vector<Ids> result;
+    for (const std::int64_t id : ids) result.push_back(answers.at(id));
+    return result;
+  };
+  const std::vector<Ids> expected = answers_of(Engine(model(), {.page_size = 4}));
+  for (const TpMode mode : {TpMode::standard, TpMode::fused})
+    EXPECT_EQ(answers_of(Engine(load_ranks(Checkpoint(folder_.path()), {.dtype = DType::float32, .tp_mode = mode}, 2),
+                                {.threads = 4, .max_sequences = 4, .max_tokens_per_step = 16, .page_size = 4})),
+              expected)
+        << name_of(mode);
 }
 
 INSTANTIATE_TEST_SUITE_P(, ExpertsEngine, testing::Values("mixtral-window", "v2-lite-yarn", "v3"),

@@ -48,7 +48,7 @@ class ExpertsFamily {
     std::string poisoned;  // the first element of this one is NaN
   };
 
-  // Writes config.json and the weights, in bfloat16.
+  // Writes config.json and the weights, in bfloat16. A tensor that is "made_as" another one has that one's elements.
   void write(const nlohmann::json& a_case, const std::filesystem::path& folder, const Change& change = {}) const {
     std::vector<TensorToWrite> tensors;
     std::vector<nlohmann::json> recipes;
@@ -63,7 +63,7 @@ class ExpertsFamily {
       std::size_t count = 1;
       for (const std::int64_t size : tensors[i].shape) count *= static_cast<std::size_t>(size);
       std::vector<std::uint16_t> values(count);
-      fill_synthetic({.key = synthetic_key(a_case["name"].get<std::string>(), tensors[i].name),
+      fill_synthetic({.key = synthetic_key(a_case["name"].get<std::string>(), recipe.value("made_as", tensors[i].name)),
                       .scale = static_cast<float>(recipe["deviation"].get<double>() / kUnitDeviation),
                       .offset = recipe["offset"]},
                      0, count, DType::bfloat16, values.data());

@@ -5,7 +5,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <numeric>
+#include <random>
+#include <set>
+#include <tuple>
 
 #include "gpu_here.h"
 #include "layers/latent_attention.h"
@@ -146,6 +152,68 @@ TEST_F(ExpertsFamilyTest, NoChunkingOfOneWayOfLatentAttentionChangesABit) {
     EXPECT_EQ(run(c, {{40, 50}, {.threads = 3, .page_size = 7}}), expanded) << name;
     EXPECT_NE(absorbed, expanded) << name << ": the test is of no use where one way computes both";
   }
+}
+
+// With a router of zeros all tokens choose the first expert, and the others have none: a dense model of that expert.
+TEST_F(ExpertsFamilyTest, AllTokensOfOneExpertGetWhatADenseModelOfItGives) {
+  nlohmann::json mixture = family_.find("mixtral-top-1"), dense = mixture;
+  for (auto& recipe : mixture["tensors"])
+    if (recipe["name"].get<std::string>().ends_with(".gate.weight")) recipe["deviation"] = 0;
+  dense["config"].update({{"architectures", {"MistralForCausalLM"}}, {"model_type", "mistral"}, {"rope_theta", 1e6}});
+  dense["tensors"] = nlohmann::json::array();
+  const std::pair<std::string, std::string> names[] = {
+      {"experts.0.w1", "gate_proj"}, {"experts.0.w3", "up_proj"}, {"experts.0.w2", "down_proj"}};
+  for (auto recipe : mixture["tensors"]) {
+    const auto name = recipe["name"].get<std::string>();
+    if (const std::size_t at = name.find("block_sparse_moe."); at != std::string::npos) {
+      const auto* const found =
+          std::ranges::find_if(names, [&](const auto& of) { return name.find(of.first) != std::string::npos; });
+      if (found == std::end(names)) continue;
+      recipe["made_as"] = name;
+      recipe["name"] = name.substr(0, at) + "mlp." + found->second + ".weight";
+    }
+    dense["tensors"].push_back(recipe);
+  }
+  for (const int ranks : {1, 2}) {
+    const ExpertsWay way{{31, 1, 64}, {.threads = 2, .ranks = ranks}};
+    EXPECT_LE(largest_difference(run(mixture, way), run(dense, way)), 1e-5) << ranks;
+  }
+  EXPECT_GT(largest_difference(run(family_.find("mixtral-top-1"), {{64}, {}}), run(dense, {{64}, {}})), 0.1);
+}
+
+TEST(ExpectedExperts, IsTheMeanOfManyChoices) {
+  std::mt19937 generator(1);
+  for (const auto& [count, top_k, tokens] : {std::tuple(64, 6, 16), std::tuple(8, 2, 3), std::tuple(16, 1, 40)}) {
+    constexpr int kTrials = 4000;
+    double sum = 0;
+    std::vector<int> all(static_cast<std::size_t>(count));
+    std::iota(all.begin(), all.end(), 0);
+    for (int trial = 0; trial < kTrials; ++trial) {
+      std::set<int> chosen;
+      for (int token = 0; token < tokens; ++token)
+        std::ranges::sample(all, std::inserter(chosen, chosen.end()), top_k, generator);
+      sum += static_cast<double>(chosen.size());
+    }
+    EXPECT_NEAR(expected_experts(count, top_k, tokens), sum / kTrials, 0.1) << count << " " << top_k << " " << tokens;
+  }
+  EXPECT_DOUBLE_EQ(expected_experts(64, 6, 1), 6);
+  EXPECT_EQ(expected_experts(0, 0, 5), 0);
+}
+
+TEST_F(ExpertsFamilyTest, AStepOfMoreTokensReadsMoreExperts) {
+  const auto shape_of = [&](const char* name) {
+    const TemporaryFolder folder;
+    family_.write(family_.find(name), folder.path());
+    return load_model(Checkpoint(folder.path()), {.dtype = DType::float32})->shape();
+  };
+  const ModelShape shape = shape_of("v2-lite");  // six of sixteen in two layers
+  const double expert = 2 * 3 * 24 * 48 * sizeof(float), one = static_cast<double>(shape.weight_bytes_per_step);
+  EXPECT_EQ(shape.weight_bytes_of_step(0), shape.weight_bytes_per_step);
+  EXPECT_EQ(shape.weight_bytes_of_step(1), shape.weight_bytes_per_step);
+  EXPECT_NEAR(static_cast<double>(shape.weight_bytes_of_step(2)), one + (16 * (1 - 0.625 * 0.625) - 6) * expert, 1);
+  EXPECT_NEAR(static_cast<double>(shape.weight_bytes_of_step(1000)), one + 10 * expert, 1);
+  const ModelShape dense = shape_of("v2-dense");
+  EXPECT_EQ(dense.weight_bytes_of_step(1000), dense.weight_bytes_per_step);
 }
 
 TEST_F(ExpertsFamilyTest, NeighboursInABatchChangeNoBit) {
@@ -408,20 +476,42 @@ TEST_F(ExpertsFamilyTest, ConfigsThatDoNotFitAreNamed) {
   EXPECT_THAT(error_with("v2", {{"kv_lora_rank", 33}}),
               AllOf(HasSubstr("kv_a_proj_with_mqa"), HasSubstr("kv_lora_rank in config.json is 33")));
   EXPECT_THAT(error_with("v2", {{"qk_rope_head_dim", 7}}), AllOf(HasSubstr("qk_rope_head_dim"), HasSubstr("odd")));
-  EXPECT_THAT(error_with("v2", {{"num_key_value_heads", 2}}), HasSubstr("num_key_value_heads"));
+  EXPECT_THAT(error_with("v2", {{"num_key_value_heads", 2}}),
+              HasSubstr("num_key_value_heads: 2 is not num_attention_heads 4"));
+  EXPECT_THAT(error_with("v2", {{"n_group", nullptr}}),
+              HasSubstr("n_group is null, and topk_method chooses among groups"));
+  EXPECT_THAT(error_with("v2", {{"first_k_dense_replace", 2}}),
+              AllOf(HasSubstr("layer 1 has experts"), HasSubstr("from 2 on (first_k_dense_replace")));
+  EXPECT_THAT(error_with("v2", {{"first_k_dense_replace", 0}}), HasSubstr("layer 0 has no experts"));
   EXPECT_THAT(error_with("v2", {{"q_lora_rank", 21}}),
               AllOf(HasSubstr("q_a_proj"), HasSubstr("q_lora_rank in config.json is 21")));
 }
 
 TEST_F(ExpertsFamilyTest, WhatIsNotSupportedIsNamed) {
-  EXPECT_THAT(error_with("v3", {{"num_nextn_predict_layers", 1}}),
-              AllOf(HasSubstr("num_nextn_predict_layers"), HasSubstr("not supported")));
   EXPECT_THAT(error_with("v3", {{"quantization_config", {{"quant_method", "fp8"}, {"weight_block_size", {128, 128}}}}}),
               AllOf(HasSubstr("quantization_config"), HasSubstr("fp8")));
   EXPECT_THAT(error_with("v2", {{"norm_topk_prob", true}}), HasSubstr("norm_topk_prob"));
   EXPECT_THAT(error_with("v2", {{"topk_method", "noaux_tc"}}), HasSubstr("topk_method"));
   EXPECT_THAT(error_with("v2", {{"moe_layer_freq", 2}}), HasSubstr("moe_layer_freq"));
   EXPECT_THAT(error_with("v2", {{"attention_bias", true}}), HasSubstr("attention_bias"));
+}
+
+// DeepSeek-V3's config.json counts its heads that predict several tokens; a folder may have none of their tensors.
+TEST_F(ExpertsFamilyTest, HeadsThatPredictSeveralTokensAreRefusedWhereTheyAre) {
+  nlohmann::json v3 = family_.find("v3");
+  const Rows expected = run(v3, {{64}, {}});
+  v3["config"]["num_nextn_predict_layers"] = 1;
+  EXPECT_EQ(error_of(v3), "");
+  EXPECT_EQ(run(v3, {{64}, {}}), expected);
+  v3["tensors"].push_back(
+      {{"name", "model.layers.3.eh_proj.weight"}, {"shape", {48, 96}}, {"deviation", 0.1}, {"offset", 0}});
+  v3["tensors"].push_back(
+      {{"name", "model.layers.3.enorm.weight"}, {"shape", {48}}, {"deviation", 0.1}, {"offset", 1}});
+  EXPECT_THAT(error_of(v3),
+              AllOf(HasSubstr("model.safetensors: tensor \"model.layers.3.e"), HasSubstr("(one of 2 such)"),
+                    HasSubstr("(MTP), which is not supported yet"), HasSubstr("save_pretrained")));
+  v3["config"]["num_nextn_predict_layers"] = -1;
+  EXPECT_THAT(error_of(v3), AllOf(HasSubstr("num_nextn_predict_layers"), HasSubstr("-1")));
 }
 
 TEST_F(ExpertsFamilyTest, MoreRanksThanHeadsAreNamed) {

@@ -167,7 +167,9 @@ class ModelBench {
     if (!parts_.empty()) fields.update(parts_);
     fields["context_fill"] = fill_ == ContextFill::random ? "random" : "computed";
     fields["dtype_of_weights"] = std::string(name_of(runner_->shape().dtype));
-    fields["weight_bytes_per_step"] = runner_->shape().weight_bytes_per_step;
+    fields["weight_bytes_per_step"] = runner_->shape().weight_bytes_per_step;  // of one token
+    if (const ExpertReads& experts = runner_->shape().experts; experts.num_experts > 0)
+      fields["experts"] = {{"count", experts.num_experts}, {"per_token", experts.top_k}};
     if (peer_) fields["peer"] = peer_->hello();
     fields["cases"] = std::move(cases);
     BenchResult result{.fields = std::move(fields),
@@ -334,6 +336,8 @@ class ModelBench {
       const double bytes = runner_->bytes_per_step() * one.num_tokens;
       result["milliseconds_per_token"] = 1e3 * seconds / one.num_tokens;
       result["bytes_per_step"] = runner_->bytes_per_step();
+      if (const ExpertReads& experts = runner_->shape().experts; experts.num_experts > 0)
+        result["expected_experts"] = expected_experts(experts.num_experts, experts.top_k, one.batch);
       result["gbps"] = bytes / seconds / 1e9;
       result["memory_read_gbps"] = spread(samples.limits);
       result["floor_seconds"] = bytes / (limit * 1e9);

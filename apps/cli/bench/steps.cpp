@@ -98,7 +98,7 @@ StepRunner::StepRunner(RankModels ranks, const std::vector<StepCase>& cases, int
                  ranks.front().model->shape().shard.ranks),
       shape_(ranks.front().model->shape()),
       ranks_(std::move(ranks), limits_for(cases, page_size_, split, has_fused(tables.decode)), threads, tables) {
-  shape_.weight_bytes_per_step = ranks_.weight_bytes_per_step();
+  shape_.weight_bytes_per_step = ranks_.weight_bytes_of_step(1);
 }
 
 void StepRunner::add_sequence(StepPlan& plan, int sequence, int first_position, int num_tokens) const {
@@ -251,11 +251,12 @@ StepLogits StepRunner::logits() {
 
 double StepRunner::bytes_per_step() const {
   const auto bytes_per_position = static_cast<double>(ranks_.cache_bytes_per_token());
-  double positions = 0;
-  for (const StepPlan& plan : plans_)
-    for (const StepSequence& sequence : plan.sequences) positions += sequence.context_len;
-  return static_cast<double>(shape().weight_bytes_per_step) +
-         bytes_per_position * positions / static_cast<double>(plans_.size());
+  double bytes = 0;
+  for (const StepPlan& plan : plans_) {
+    bytes += static_cast<double>(ranks_.weight_bytes_of_step(std::ssize(plan.tokens)));
+    for (const StepSequence& sequence : plan.sequences) bytes += bytes_per_position * sequence.context_len;
+  }
+  return bytes / static_cast<double>(plans_.size());
 }
 
 }  // namespace heddle

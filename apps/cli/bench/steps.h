@@ -66,7 +66,8 @@ class StepRunner {
   Device device() const { return ranks_.first().device(); }
   int page_size() const { return page_size_; }
 
-  const ModelShape& shape() const { return shape_; }  // rank 0's, with the weights that a step reads on all ranks
+  // Rank 0's, with the weights that a step of one token reads on all ranks.
+  const ModelShape& shape() const { return shape_; }
 
   // Fills the caches of all sequences with the case's context; call it before the functions below.
   void prepare(const StepCase& shape, ContextFill fill = ContextFill::computed);
@@ -78,7 +79,8 @@ class StepRunner {
   TimeShares shares();
   StepLogits logits();
 
-  // Bytes that a step must read on average: weights once, and the keys and values of every sequence.
+  // Bytes that a step must read on average: weights once, of experts those that its tokens are expected to choose
+  // (layers/experts.h), and the keys and values of every sequence.
   double bytes_per_step() const;
 
   // From now on the case's steps are computed like this. The runner was made with a split of some kind.

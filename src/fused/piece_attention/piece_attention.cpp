@@ -60,7 +60,7 @@ void add_piece(const PieceAttentionParams& params, const KeyValuePiece& piece, c
     if (causal) block_end = visible_keys(first_position + num_rows - 1, 0, block_position, block_end).end;
     if (block_end == 0) break;
     const int whole_tiles = round_up(block_end, kTileKeys);
-    const Keys all{.first = 0, .begin = 0, .end = block_end, .width = width};
+    const Keys all{.first = 0, .begin = 0, .end = block_end, .width = width, .columns = width};
     const auto take = [&](const W* from) {
       from += block * piece.strides.token;
       for (int key = 0; key < block_end; ++key, from += piece.strides.token)

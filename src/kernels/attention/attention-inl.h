@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstring>
 #include <limits>
 #include <type_traits>
 
@@ -50,7 +51,8 @@ struct Scratch : Softmax {
 struct Keys {
   int first;  // scratch.kv begins with the block's key `first`, a multiple of 16
   int begin, end;
-  int width;  // stride between keys in floats
+  int width;    // stride between keys in floats
+  int columns;  // of values, up to width, that anybody reads: a multiple of 16
 };
 
 // The size of an outer tile: as many sums as registers allow beside the operands, in whole groups of sixteen columns.
@@ -72,9 +74,9 @@ HWY_INLINE void reorder_query(float* q, int width) {
 }
 
 #if HWY_TARGET != HWY_SCALAR
-// Groups of four lanes, each loaded `step` floats after the last.
+// Groups of four lanes, each loaded `step` elements after the last.
 template <class D>
-HWY_INLINE hn::Vec<D> load_fours(D d, const float* from, std::ptrdiff_t step) {
+HWY_INLINE hn::Vec<D> load_fours(D d, const hn::TFromD<D>* from, std::ptrdiff_t step) {
   if constexpr (hn::MaxLanes(d) == 4) {
     return hn::LoadU(d, from);
   } else {
@@ -85,28 +87,27 @@ HWY_INLINE hn::Vec<D> load_fours(D d, const float* from, std::ptrdiff_t step) {
 }
 #endif
 
-// Transposes `num_keys` keys, a multiple of 16, from scratch.kv into scratch.transposed: [num_keys / kColumns, width,
-// kColumns], with element d at place_in_lanes(d).
-template <int kColumns, class Place>
-HWY_INLINE void transpose_keys(Scratch& scratch, int num_keys, int width, const Place& place_in_lanes) {
+// Transposes `num_keys` keys, a multiple of 16, of `width` elements of 32 bits, a multiple of 4, from kv into transposed:
+// [num_keys / kColumns, width, kColumns], with element d at place_in_lanes(d).
+template <int kColumns, class T, class Place>
+HWY_INLINE void transpose_keys(const T* kv, T* transposed, int num_keys, int width, const Place& place_in_lanes) {
   const auto place = [&](int element, int key) {
-    return scratch.transposed + (key / kColumns * width + place_in_lanes(element)) * kColumns + key % kColumns;
+    return transposed + (key / kColumns * width + place_in_lanes(element)) * kColumns + key % kColumns;
   };
 #if HWY_TARGET == HWY_SCALAR
   for (int key = 0; key < num_keys; ++key)
-    for (int i = 0; i < width; ++i) *place(i, key) = scratch.kv[key * width + i];
+    for (int i = 0; i < width; ++i) std::memcpy(place(i, key), kv + key * width + i, sizeof(T));
 #else
-  const Floats d;
+  const hn::Rebind<T, Floats> d;
   for (int i = 0; i < width; i += 4) {
     for (int key = 0; key < num_keys; key += kWidth) {
       // Elements i to i + 3 of every fourth key from `key` on, of every fourth from `key` + 1 on, ...
-      const float* from = scratch.kv + key * width + i;
-      const Vector keys0 = load_fours(d, from, 4 * width), keys1 = load_fours(d, from + width, 4 * width);
-      const Vector keys2 = load_fours(d, from + 2 * width, 4 * width),
-                   keys3 = load_fours(d, from + 3 * width, 4 * width);
+      const T* from = kv + key * width + i;
+      const auto keys0 = load_fours(d, from, 4 * width), keys1 = load_fours(d, from + width, 4 * width);
+      const auto keys2 = load_fours(d, from + 2 * width, 4 * width), keys3 = load_fours(d, from + 3 * width, 4 * width);
       // In each group of four lanes: elements 0 and 1 of keys 0 and 2, of keys 1 and 3, then elements 2 and 3.
-      const Vector lower02 = hn::InterleaveLower(d, keys0, keys2), lower13 = hn::InterleaveLower(d, keys1, keys3);
-      const Vector upper02 = hn::InterleaveUpper(d, keys0, keys2), upper13 = hn::InterleaveUpper(d, keys1, keys3);
+      const auto lower02 = hn::InterleaveLower(d, keys0, keys2), lower13 = hn::InterleaveLower(d, keys1, keys3);
+      const auto upper02 = hn::InterleaveUpper(d, keys0, keys2), upper13 = hn::InterleaveUpper(d, keys1, keys3);
       hn::StoreU(hn::InterleaveLower(d, lower02, lower13), d, place(i, key));
       hn::StoreU(hn::InterleaveUpper(d, lower02, lower13), d, place(i + 1, key));
       hn::StoreU(hn::InterleaveLower(d, upper02, upper13), d, place(i + 2, key));
@@ -295,9 +296,9 @@ template <int kRows>
 HWY_INLINE void add_values(Scratch& scratch, int row, int slot, const Keys& keys, int begin, int end) {
   constexpr int kGroups = kRows == 1 ? 4 : kOuterGroups;
   int column = 0;
-  for (; column + kGroups * kLanes <= keys.width; column += kGroups * kLanes)
+  for (; column + kGroups * kLanes <= keys.columns; column += kGroups * kLanes)
     add_columns<kRows, kGroups>(scratch, row, slot, keys, begin, end, column);
-  for (; column < keys.width; column += kLanes) add_columns<kRows, 1>(scratch, row, slot, keys, begin, end, column);
+  for (; column < keys.columns; column += kLanes) add_columns<kRows, 1>(scratch, row, slot, keys, begin, end, column);
 }
 
 // Distributes the values of `keys` to the rows of a group that see them: calls add(number of rows as a constant, row,
@@ -346,7 +347,8 @@ struct WidenedProducts {
     if (!scratch.many_rows) return;
     clear_unread(scratch.kv, keys, num_keys);
     with_groups_for(num_keys, [&](auto groups) {
-      transpose_keys<groups * kLanes>(scratch, num_keys, keys.width, [&](int d) { return place_of(d, keys.width); });
+      transpose_keys<groups * kLanes>(scratch.kv, scratch.transposed, num_keys, keys.width,
+                                      [&](int d) { return place_of(d, keys.width); });
     });
   }
   static HWY_NOINLINE void score(Scratch& scratch, const RowGroup& rows, const Keys& keys, int num_keys) {

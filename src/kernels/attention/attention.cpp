@@ -56,9 +56,22 @@ struct Cut {
   Cut(const AttentionParams& of, int num_threads)
       : params(of),
         group(of.num_heads / of.kv.num_kv_heads),
-        heads_per_part(std::min(group, max_rows(of.kv.head_dim))),
+        heads_per_part(heads_of_part(of, num_threads)),
         head_parts(ceil_div(group, heads_per_part)),
         tokens_per_part(rows_of_part(of, num_threads) / heads_per_part) {}
+
+  // Heads of a group stay together, as each part reads the keys once for all of its rows. But a decode step of few
+  // sequences has fewer groups than there are threads, one with latent attention; then threads share a group's heads.
+  static int heads_of_part(const AttentionParams& of, int num_threads) {
+    constexpr int kFewest = 4;  // fewer rows cost little less than the keys that they read
+    const int group = of.num_heads / of.kv.num_kv_heads, most = std::min(group, max_rows(of.kv.head_dim));
+    const std::int64_t tokens_of_part = std::max(1, rows_of_part(of, num_threads) / most);
+    const std::int64_t tokens = std::max<std::int64_t>(of.sequences.num_sequences, ceil_div(of.q.rows, tokens_of_part));
+    const std::int64_t parts = tokens * of.kv.num_kv_heads * ceil_div(group, most);
+    if (parts == 0 || parts >= num_threads) return most;
+    return std::clamp(static_cast<int>(ceil_div(std::int64_t{group}, ceil_div(std::int64_t{num_threads}, parts))),
+                      std::min(kFewest, most), most);
+  }
 
   // The more rows, the less often keys are widened and transposed. But each thread needs many parts for load balance.
   static int rows_of_part(const AttentionParams& of, int num_threads) {
@@ -194,7 +207,7 @@ void require_attention(const AttentionParams& params, const Lane& lane) {
 void attend_now(const AttentionParams& params, ThreadPool& pool, FunctionRef<void(const AttendedUnits&)> done) {
   const PagedSequences& sequences = params.sequences;
   // A unit whose heads are in several parts is complete when all are.
-  const bool at_once = params.num_heads / params.kv.num_kv_heads <= max_rows(params.kv.head_dim);
+  const bool at_once = Cut(params, pool.num_threads()).head_parts == 1;
   attention_cpu(params, pool, [&](const AttentionPart& part) {
     if (at_once)
       done({.first_token = sequences.query_start[part.sequence] + part.first_token,

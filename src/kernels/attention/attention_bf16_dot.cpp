@@ -187,10 +187,10 @@ struct PairProducts {
     for (int key = (keys.begin - keys.first) / 2 * 2; key < keys.end - keys.first; key += 2) {
       const bfloat16* first = scratch.kv + key * width;
       std::uint32_t* to = scratch.values + key / 2 * width;
-      for (int column = 0; column < width; column += 2 * kLanes) {
+      for (int column = 0; column < keys.columns; column += 2 * kLanes) {
         const __m512i even = _mm512_loadu_si512(first + column), odd = _mm512_loadu_si512(first + width + column);
         _mm512_storeu_si512(to + column, _mm512_permutex2var_epi16(even, lower, odd));
-        if (column + kLanes < width)
+        if (column + kLanes < keys.columns)
           _mm512_storeu_si512(to + column + kLanes, _mm512_permutex2var_epi16(even, upper, odd));
       }
     }
@@ -199,9 +199,9 @@ struct PairProducts {
   template <int kRows>
   static HWY_INLINE void add_whole_pairs(Scratch& scratch, int row, int slot, const Keys& keys, int begin, int end) {
     int column = 0;
-    for (; column + 4 * kLanes <= keys.width; column += 4 * kLanes)
+    for (; column + 4 * kLanes <= keys.columns; column += 4 * kLanes)
       add_columns_of_pairs<kRows, 4>(scratch, row, slot, keys, begin, end, column);
-    for (; column < keys.width; column += kLanes)
+    for (; column < keys.columns; column += kLanes)
       add_columns_of_pairs<kRows, 1>(scratch, row, slot, keys, begin, end, column);
   }
   template <int kRows, int kGroups>
@@ -237,7 +237,7 @@ struct PairProducts {
     const __m512i weights = _mm512_and_si512(half, pair_in_all_lanes(scratch.weights[slot] + key / 2 * 2));
     const std::uint32_t* values = scratch.values + (key - keys.first) / 2 * keys.width;
     float* o = scratch.o + row * keys.width;
-    for (int column = 0; column < keys.width; column += kLanes)
+    for (int column = 0; column < keys.columns; column += kLanes)
       hn::StoreU(add_products(load(o + column), _mm512_and_si512(half, _mm512_loadu_si512(values + column)), weights),
                  Floats(), o + column);
   }

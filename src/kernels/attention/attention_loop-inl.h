@@ -71,7 +71,7 @@ void attend(const AttentionParams& params, const AttentionPart& part) {
   const PagedKv& kv = params.kv;
   const PagedSequences& sequences = params.sequences;
   const int head_dim = kv.head_dim;
-  const int width = padded(head_dim);
+  const int width = padded(head_dim), columns = padded(params.value_dim > 0 ? params.value_dim : head_dim);
   const int at_once = keys_at_once(head_dim);
   const std::int32_t* page_table = sequences.pages(part.sequence);
   const std::int64_t first_row = sequences.query_start[part.sequence] + part.first_token;
@@ -106,7 +106,8 @@ void attend(const AttentionParams& params, const AttentionPart& part) {
         use(Keys{.first = first,
                  .begin = std::max(first, block_begin),
                  .end = std::min(first + at_once, block_end),
-                 .width = width});
+                 .width = width,
+                 .columns = columns});
     };
     const auto take = [&](const void* pages, const Keys& keys) {
       take_positions<Products>(kv, pages, page_table, part.kv_head, block + keys.begin, block + keys.end, scratch,

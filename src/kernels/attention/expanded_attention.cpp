@@ -88,8 +88,8 @@ void add_keys(const ExpandedAttentionParams& params, const ExpandedTile& tile, S
     const auto row_of = [&](int key) {
       return head_of(params.keys_values, block + key, tile.head, nope_dim + params.value_dim);
     };
-    const Keys keys{.first = 0, .begin = 0, .end = block_end, .width = key_width};
-    const Keys values{.first = 0, .begin = 0, .end = block_end, .width = value_width};
+    const Keys keys{.first = 0, .begin = 0, .end = block_end, .width = key_width, .columns = key_width};
+    const Keys values{.first = 0, .begin = 0, .end = block_end, .width = value_width, .columns = value_width};
     // Values replace the keys in scratch.kv after the first group of rows. Later groups score against the transposed
     // keys; where rows are too few to transpose, there is one group.
     for (RowGroup rows{0, 0}; rows.begin < num_rows; rows.begin = rows.end) {

@@ -308,6 +308,51 @@ INSTANTIATE_TEST_SUITE_P(Window, AttentionBits,
                          ::testing::Combine(::testing::Values(0, 10, 64, 100),
                                             ::testing::Values(Products::of_float32, Products::of_bfloat16)));
 
+// A decode step of one sequence and one KV head, as with latent attention: the threads share the query heads.
+TEST(Attention, ThreadsThatShareTheHeadsOfAGroupChangeNoBit) {
+  constexpr int kHeads = 17, kHeadDim = 40, kRead = 24;
+  const std::vector<TestSequence> shape = {{300, 1}};
+  Sequences cache({1, kHeadDim, 16, DType::bfloat16}, shape);
+  cache.fill(shape);
+  const Rows q = Rows::random(1, std::int64_t{kHeads} * kHeadDim, 1);
+  const auto params = [&](Tensor y, int value_dim) {
+    return AttentionParams{.q = q,
+                           .y = y,
+                           .kv = cache.kv(),
+                           .sequences = cache.view(),
+                           .num_heads = kHeads,
+                           .scale = kScale,
+                           .value_dim = value_dim};
+  };
+  const auto run = [&](int threads, Products products, int value_dim) {
+    Rows y(1, q.columns());
+    on_cpu(threads, [&](Stream& stream) {
+      const auto attend_to = [&](Tensor to) { attention(params(to, value_dim), stream); };
+      products == Products::of_bfloat16 ? attend_to_bfloat16(y, stream, attend_to) : attend_to(y);
+    });
+    std::vector<float> read;
+    for (int head = 0; head < kHeads; ++head)
+      read.insert(read.end(), y.row(0) + head * kHeadDim, y.row(0) + head * kHeadDim + kRead);
+    return read;
+  };
+  const auto sums = [&](int threads) {
+    std::vector<float> unit(AttentionSums::bytes(kHeads, kHeadDim) / sizeof(float));
+    Rows y(1, q.columns());
+    on_cpu(threads, [&](Stream& stream) {
+      AttentionParams to_sums = params(y, 0);
+      to_sums.sums = {.first = reinterpret_cast<std::byte*>(unit.data()), .bytes_apart = unit.size() * sizeof(float)};
+      attention(to_sums, stream);
+    });
+    return unit;
+  };
+  for (const int threads : {2, 3, 8, 20}) {
+    for (const Products products : {Products::of_float32, Products::of_bfloat16})
+      for (const int value_dim : {0, kRead})
+        EXPECT_EQ(run(threads, products, value_dim), run(1, products, 0)) << threads;
+    EXPECT_EQ(sums(threads), sums(1)) << threads;
+  }
+}
+
 TEST(Attention, OfATokenIgnoresWhatFollowsIt) {
   const std::vector<TestSequence> shape = {{70, 70}};
   Sequences cache({1, 16, 16, DType::float32}, shape);
