@@ -8,10 +8,11 @@
 #include "base/dtype_switch.h"
 #include "base/error.h"
 #include "base/thread_pool.h"
-#include "device/cluster/cluster_team.h"
+#include "fused/block_preconditions.h"
 #include "fused/decode_block_body.cuh"
 #include "fused/decode_block_cpu.h"
 #include "fused/decode_block_sm90.h"
+#include "fused/one_block.h"
 #include "kernels/preconditions.h"
 
 namespace heddle {
@@ -19,25 +20,11 @@ namespace {
 
 constexpr const char* kOp = "decode_block";
 
-// A cluster of one block, which has nobody to talk to.
-class OneBlock : public HostThread {
- public:
-  struct Barrier {
-    void init(int) {}
-    void arrive_expecting(std::uint32_t) {}
-    bool wait(const KernelWaits&, int) const { return true; }
-  };
-  int arrivals() const { return 1; }
-  void push(int, Vector16*, const Vector16&, Barrier&) const {}
-  void release(int, Barrier&) const {}
-};
-static_assert(ClusterTeam<OneBlock, OneBlock::Barrier>);
-
 template <class T>
 void decode_block_cpu(const DecodeBlockParams& params, ThreadPool& pool) {
   DecodeBlockShape shape = shape_of(params);
   shape.mapping.cluster = 1;  // other blocks would have to make progress, which a pool's pieces need not
-  const DecodeBlockScratch scratch = scratch_of(params);
+  const UnitOutputs scratch = scratch_of(params);
   pool.parallel_for(shape.units(), 1, [&](std::int64_t begin, std::int64_t end) {
     const OneBlock team;
     const KernelWaits waits;
@@ -55,23 +42,15 @@ void decode_block_cpu(const DecodeBlockParams& params, ThreadPool& pool) {
 void require_params(const DecodeBlockParams& params, const DecodeBlockShape& shape, const Lane& lane) {
   const std::int64_t tokens = params.residual.rows, hidden = params.residual.columns;
   const DType dtype = params.qkv.dtype;
-  require_activation(params.residual, tokens, hidden, kOp, "residual");
-  require_activation(params.new_residual, tokens, hidden, kOp, "new_residual");
-  require(params.new_residual.data != params.residual.data, "{}: new_residual overlaps residual", kOp);
-  require(params.num_deltas >= 0 && params.num_deltas <= kMostBlockPartials, "{}: num_deltas is {}, expected 0 to {}",
-          kOp, params.num_deltas, kMostBlockPartials);
-  if (params.num_deltas > 0) {
-    require(params.deltas.data != nullptr && params.deltas.rows == params.num_deltas * tokens &&
-                params.deltas.columns == hidden,
-            "{}: deltas are [{}, {}], expected [{}, {}]", kOp, params.deltas.rows, params.deltas.columns,
-            params.num_deltas * tokens, hidden);
-    require(params.deltas.dtype == DType::float32 || params.deltas.dtype == dtype,
-            "{}: deltas are {}, expected float32 or {}", kOp, name_of(params.deltas.dtype), name_of(dtype));
-  }
+  require_block_rows({.residual = params.residual,
+                      .new_residual = params.new_residual,
+                      .deltas = params.deltas,
+                      .num_deltas = params.num_deltas,
+                      .most_deltas = kMostBlockPartials,
+                      .weights = dtype},
+                     kOp);
   require_paged_kv(params.kv, params.sequences, tokens, kOp);
-  require(params.sequences.num_sequences == tokens && params.sequences.max_query_len <= 1,
-          "{}: {} tokens of {} sequences with up to {} new ones each, expected one each", kOp, tokens,
-          params.sequences.num_sequences, params.sequences.max_query_len);
+  require_decode_sequences(params.sequences, tokens, kOp);
   require(params.num_heads > 0 && params.num_heads % params.kv.num_kv_heads == 0,
           "{}: num_heads {} is not a multiple of num_kv_heads {}", kOp, params.num_heads, params.kv.num_kv_heads);
   require(params.window >= 0, "{}: window is {}, expected 0 for none, or a number of keys", kOp, params.window);
@@ -149,7 +128,7 @@ std::size_t part_floats(const DecodeBlockShape& shape) {
 
 }  // namespace
 
-DecodeBlockScratch scratch_of(const DecodeBlockParams& params) {
+UnitOutputs scratch_of(const DecodeBlockParams& params) {
   auto* const counters = static_cast<std::uint32_t*>(params.scratch);
   return {.outputs = reinterpret_cast<float*>(counters + counter_words(shape_of(params))), .arrivals = counters};
 }

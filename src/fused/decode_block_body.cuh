@@ -5,10 +5,11 @@
 
 #include <cstdint>
 
-#include "device/atomics.h"
 #include "device/cluster/cluster_gather.h"
 #include "device/cluster/cluster_reduce.h"
 #include "fused/decode_block.h"
+#include "fused/tree_merge.cuh"
+#include "fused/unit_outputs.cuh"
 
 namespace heddle {
 
@@ -29,14 +30,8 @@ struct DecodeBlockBarriers {
   std::uint32_t arrivals;  // of this block's output rows, before this block
 };
 
-// Outputs of units that share a partial, and the count of those that are there: [partials][cluster].
-struct DecodeBlockScratch {
-  float* outputs;           // [units][tokens][hidden]
-  std::uint32_t* arrivals;  // zero between calls
-};
-
 // The parts of params.scratch.
-DecodeBlockScratch scratch_of(const DecodeBlockParams& params);
+UnitOutputs scratch_of(const DecodeBlockParams& params);
 
 template <class T, class Team, class Barrier, class Work>
 class DecodeBlockBody {
@@ -55,7 +50,7 @@ class DecodeBlockBody {
         waits_(waits) {}
 
   // All lanes of all blocks of the cluster. A block may end when all blocks of its cluster have returned.
-  HEDDLE_HOST_DEVICE void run(const DecodeBlockScratch& scratch, float* partials) {
+  HEDDLE_HOST_DEVICE void run(const UnitOutputs& scratch, float* partials) {
     const int rank = team_.block();
     // sums [blocks that share][tokens]; x [cluster][tokens][slice]
     const bool shares = shape_.mapping.norm == DecodeNorm::shared;
@@ -88,7 +83,7 @@ class DecodeBlockBody {
     work_.mark(DecodeBlockPhase::attend);
     T* const attended = elements(at_.attended);
     if (by_tree)
-      merge_by_tree(merge, attended);
+      merge_by_tree(attended);
     else
       merge_directly(merge, attended);
     team_.sync();
@@ -133,57 +128,25 @@ class DecodeBlockBody {
     }
   }
 
-  HEDDLE_HOST_DEVICE void merge_by_tree(float* merge, T* attended) {
-    float* const maxima = floats(at_.maxima);
-    team_.sync();
-    for (int row = team_.lane(); row < at_.maxima_vectors * 4; row += team_.lanes())
-      maxima[row] = row < rows() ? merge[row * record() + shape_.head_dim] : 0;
-    team_.sync();
+  HEDDLE_HOST_DEVICE void merge_by_tree(T* attended) {
+    const TreeMergeMemory at{.records = memory_ + at_.merge,
+                             .record_vectors = at_.merge_vectors,
+                             .maxima = memory_ + at_.maxima,
+                             .maxima_vectors = at_.maxima_vectors,
+                             .rows = rows(),
+                             .dim = shape_.head_dim,
+                             .record = record()};
     ClusterReducer<Team, Barrier> reducer(team_, schedule::Peers::pairs, barriers_.reduce,
-                                          memory_ + at_.merge + at_.merge_vectors, at_.merge_vectors, waits_);
-    reducer.template reduce<float, ReduceOp::max>(memory_ + at_.maxima, at_.maxima_vectors);
-    team_.sync();
-    for (int row = team_.lane(); row < rows(); row += team_.lanes())
-      merge[row * record() + shape_.head_dim] = Work::exp2(merge[row * record() + shape_.head_dim] - maxima[row]);
-    team_.sync();
-    for (int i = team_.lane(); i < rows() * (shape_.head_dim + 1); i += team_.lanes()) {
-      const int row = i / (shape_.head_dim + 1), d = i % (shape_.head_dim + 1);
-      merge[row * record() + d + (d == shape_.head_dim ? 1 : 0)] *= merge[row * record() + shape_.head_dim];
-    }
-    team_.sync();
-    reducer.template reduce<float, ReduceOp::sum>(memory_ + at_.merge, at_.merge_vectors);
-    team_.sync();
-    for (int i = team_.lane(); i < rows() * shape_.head_dim; i += team_.lanes()) {
-      const float* const row = merge + i / shape_.head_dim * record();
-      attended[i] = Work::rounded(row[i % shape_.head_dim] / row[shape_.head_dim + 1]);
-    }
+                                          at.records + at.record_vectors, at.record_vectors, waits_);
+    heddle::merge_by_tree<T, Work>(team_, reducer, at, attended);
   }
 
   // The unit's output goes to its partial, or to scratch; the last unit of the partial adds them in order.
-  HEDDLE_HOST_DEVICE void put_out(const DecodeBlockScratch& scratch, const T* attended, float* partials) {
-    const int partial = shape_.partial_of(unit_);
-    const DecodeRange units = shape_.units_of(partial), rows = shape_.output_rows_of(team_.block());
-    const std::int64_t each = std::int64_t{shape_.tokens} * shape_.hidden;
-    float* const to = partials + partial * each;
-    if (units.count() == 1) {
+  HEDDLE_HOST_DEVICE void put_out(const UnitOutputs& scratch, const T* attended, float* partials) {
+    put_unit_output<Work>(team_, shape_, unit_, scratch, partials, barriers_.arrivals, [&](float* to) {
       work_.project_out(attended, to);
-      return work_.mark(DecodeBlockPhase::project_out);
-    }
-    work_.project_out(attended, scratch.outputs + unit_ * each);
-    team_.sync();
-    work_.mark(DecodeBlockPhase::project_out);
-    std::uint32_t* const arrivals = scratch.arrivals + partial * team_.blocks() + team_.block();
-    if (team_.lane() == 0) barriers_.arrivals = atomic_add<Order::acq_rel, Scope::gpu>(arrivals, 1);
-    team_.sync();
-    if (static_cast<int>(barriers_.arrivals) + 1 != units.count()) return;
-    for (int i = team_.lane(); i < shape_.tokens * rows.count(); i += team_.lanes()) {
-      const int at = i / rows.count() * shape_.hidden + rows.begin + i % rows.count();
-      float sum = 0;
-      for (int unit = units.begin; unit < units.end; ++unit)
-        sum += Work::load_shared(scratch.outputs + unit * each + at);
-      to[at] = sum;
-    }
-    if (team_.lane() == 0) atomic_store<Order::relaxed, Scope::gpu>(arrivals, 0);
+      work_.mark(DecodeBlockPhase::project_out);
+    });
   }
 
   const Team& team_;

@@ -5,31 +5,20 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
-#include <type_traits>
-#include <vector>
 
-#include "base/copy.h"
-#include "base/dtype.h"
+#include "fused/block_rows_cpu.h"
 #include "fused/decode_block.h"
 
 namespace heddle {
 
 template <class T, class Team>
-class DecodeBlockCpuWork {
+class DecodeBlockCpuWork : public BlockRowsCpu<T> {
  public:
+  using BlockRowsCpu<T>::exp2, BlockRowsCpu<T>::rounded, BlockRowsCpu<T>::to_float;
+
   DecodeBlockCpuWork(const DecodeBlockParams& params, const DecodeBlockShape& shape, const Team& team, int unit)
       : params_(params), shape_(shape), team_(team), unit_(unit), heads_(shape.heads_of(unit)) {}
 
-  static float exp2(float x) { return std::exp2(x); }
-  static T rounded(float x) {
-    if constexpr (std::is_same_v<T, float>)
-      return x;
-    else if constexpr (std::is_same_v<T, bfloat16>)
-      return to_bfloat16(x);
-    else
-      return to_float16(x);
-  }
-  static float load_shared(const float* from) { return *from; }
   void mark(DecodeBlockPhase) const {}
 
   void sum_squares(float* sums) const {
@@ -39,7 +28,8 @@ class DecodeBlockCpuWork {
       for (int i = features.begin; i < features.end; ++i) {
         const float of = z(t, i);
         sum += of * of;
-        if (unit_ == 0 && i / shape_.slice() == team_.block()) row<float>(params_.new_residual, t)[i] = of;
+        if (unit_ == 0 && i / shape_.slice() == team_.block())
+          this->template row<float>(params_.new_residual, t)[i] = of;
       }
       sums[t] = sum;
     }
@@ -117,23 +107,8 @@ class DecodeBlockCpuWork {
   }
 
  private:
-  static float to_float(float x) { return x; }
-  static float to_float(bfloat16 x) { return heddle::to_float(x); }
-  static float to_float(float16 x) { return heddle::to_float(x); }
-
-  template <class Element>
-  static Element* row(const Tensor& tensor, std::int64_t at) {
-    return static_cast<Element*>(tensor.data) + at * tensor.row_stride;
-  }
-
   float z(int token, int feature) const {
-    float sum = row<float>(params_.residual, token)[feature];
-    for (int i = 0; i < params_.num_deltas; ++i) {
-      const std::int64_t at = std::int64_t{i} * shape_.tokens + token;
-      sum += params_.deltas.dtype == DType::float32 ? row<float>(params_.deltas, at)[feature]
-                                                    : to_float(row<T>(params_.deltas, at)[feature]);
-    }
-    return sum;
+    return BlockRowsCpu<T>::pending_sum(params_.residual, params_.deltas, params_.num_deltas, token, feature);
   }
 
   void normalize_head(float* head, const float* norm) const {

@@ -44,6 +44,29 @@ struct DecodeRange {
   HEDDLE_HOST_DEVICE constexpr int count() const { return end - begin; }
 };
 
+// Part `index` of `parts` even ones of `count` things.
+HEDDLE_HOST_DEVICE constexpr DecodeRange decode_part(int count, int index, int parts) {
+  const auto begin = [&](int i) {
+    return static_cast<int>(begin_of_part<std::uint64_t>(
+        static_cast<std::uint64_t>(count), static_cast<std::uint64_t>(i), static_cast<std::uint64_t>(parts)));
+  };
+  return {begin(index), begin(index + 1)};
+}
+
+// Units' outputs are put together in partials, an even part of the units in each.
+HEDDLE_HOST_DEVICE constexpr int decode_partial_of(int unit, int units, int partials) {
+  return static_cast<int>(part_of<std::uint64_t>(static_cast<std::uint64_t>(units), static_cast<std::uint64_t>(unit),
+                                                 static_cast<std::uint64_t>(partials)));
+}
+
+// The rows of the output projection that block `rank` of a cluster has; all but the last have a multiple of the tile.
+inline constexpr int kDecodeRowTile = 16;
+HEDDLE_HOST_DEVICE constexpr DecodeRange decode_output_rows(int hidden, int rank, int cluster) {
+  const DecodeRange tiles = decode_part((hidden + kDecodeRowTile - 1) / kDecodeRowTile, rank, cluster);
+  const int end = tiles.end * kDecodeRowTile;
+  return {tiles.begin * kDecodeRowTile, end < hidden ? end : hidden};
+}
+
 struct DecodeBlockShape {
   int tokens = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, partials = 1;
   DecodeBlockMapping mapping;
@@ -58,7 +81,7 @@ struct DecodeBlockShape {
   HEDDLE_HOST_DEVICE constexpr bool appends(int unit) const { return unit % mapping.parts == 0; }
   // The query heads of a unit, of all heads.
   HEDDLE_HOST_DEVICE constexpr DecodeRange heads_of(int unit) const {
-    const DecodeRange in_group = part(group(), unit % mapping.parts, mapping.parts);
+    const DecodeRange in_group = decode_part(group(), unit % mapping.parts, mapping.parts);
     const int first = kv_head(unit) * group();
     return {first + in_group.begin, first + in_group.end};
   }
@@ -73,7 +96,7 @@ struct DecodeBlockShape {
 
   // Rows of Wqkv: a unit's are those of its query heads, of its key and of its value, numbered from 0.
   HEDDLE_HOST_DEVICE constexpr int unit_rows(int unit) const { return (heads_of(unit).count() + 2) * head_dim; }
-  static constexpr int kRowTile = 16;
+  static constexpr int kRowTile = kDecodeRowTile;
   HEDDLE_HOST_DEVICE constexpr int block_rows() const {
     const int each = ((most_heads() + 2) * head_dim + mapping.cluster - 1) / mapping.cluster;
     return (each + kRowTile - 1) / kRowTile * kRowTile;
@@ -93,33 +116,19 @@ struct DecodeBlockShape {
 
   // Of the keys [first, first + count) of a sequence, those of a block.
   HEDDLE_HOST_DEVICE constexpr DecodeRange keys_of(int first, int count, int rank) const {
-    const DecodeRange keys = part(count, rank, mapping.cluster);
+    const DecodeRange keys = decode_part(count, rank, mapping.cluster);
     return {first + keys.begin, first + keys.end};
   }
 
-  // The rows of Wo of a block; all but the last have as many, a multiple of kRowTile.
   HEDDLE_HOST_DEVICE constexpr DecodeRange output_rows_of(int rank) const {
-    const int tiles = (hidden + kRowTile - 1) / kRowTile;
-    const DecodeRange of_block = part(tiles, rank, mapping.cluster);
-    const int end = of_block.end * kRowTile;
-    return {of_block.begin * kRowTile, end < hidden ? end : hidden};
+    return decode_output_rows(hidden, rank, mapping.cluster);
   }
 
   // The units of a partial output, and the partial output of a unit.
-  HEDDLE_HOST_DEVICE constexpr DecodeRange units_of(int partial) const { return part(units(), partial, partials); }
-  HEDDLE_HOST_DEVICE constexpr int partial_of(int unit) const {
-    return static_cast<int>(part_of<std::uint64_t>(
-        static_cast<std::uint64_t>(units()), static_cast<std::uint64_t>(unit), static_cast<std::uint64_t>(partials)));
+  HEDDLE_HOST_DEVICE constexpr DecodeRange units_of(int partial) const {
+    return decode_part(units(), partial, partials);
   }
-
- private:
-  static HEDDLE_HOST_DEVICE constexpr DecodeRange part(int count, int index, int parts) {
-    const auto begin = [&](int i) {
-      return static_cast<int>(begin_of_part<std::uint64_t>(
-          static_cast<std::uint64_t>(count), static_cast<std::uint64_t>(i), static_cast<std::uint64_t>(parts)));
-    };
-    return {begin(index), begin(index + 1)};
-  }
+  HEDDLE_HOST_DEVICE constexpr int partial_of(int unit) const { return decode_partial_of(unit, units(), partials); }
 };
 
 // Where things lie in a block's shared memory, in vectors of 16 bytes. The regions of the merge, of the heads and of the

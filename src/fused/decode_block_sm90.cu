@@ -60,7 +60,7 @@ constexpr int work_vectors(const DecodeBlockShape& shape) {
 struct KernelParams {
   DecodeBlockParams block;
   DecodeBlockShape shape;
-  DecodeBlockScratch scratch;
+  UnitOutputs scratch;
   int sums_vectors;
   int page_shift;  // page_size is 2^page_shift; negative: it is no power of two
   KernelWaits waits;

@@ -88,15 +88,11 @@ std::size_t Attention::decode_scratch_bytes(const StepLimits& limits) const {
 
 std::string Attention::why_not_fused(const FusedDecode& decode, FunctionRef<const AttentionWeights&(int layer)> weights,
                                      const LayerDTypes& dtypes, const Strategy& strategy, Device device) const {
-  if (std::string why = strategy.why_not_summed(); !why.empty()) return why;
-  if (strategy.attention().shard().ranks > 1) return "ranks divide the keys";
   const DType dtype = weights(0).qkv.dtype;
   for (int layer = 0; layer < static_cast<int>(shape_.windows.size()); ++layer)
     if (weights(layer).qkv.dtype != dtype || weights(layer).output.dtype != dtype)
       return "weights of attention have several dtypes";
-  if (dtypes.activations != dtype)
-    return fmt::format("it rounds to the weights' dtype, {}, and this model computes in {}", name_of(dtype),
-                       name_of(dtypes.activations));
+  if (std::string why = why_not_in_one(dtype, dtypes, strategy); !why.empty()) return why;
   if (decode.num_sms > kMostStreamedBlocks)
     return fmt::format("{} SMs, it takes up to {}", decode.num_sms, kMostStreamedBlocks);
   DecodeBlockShape shape = decode_shape(decode.num_tokens);

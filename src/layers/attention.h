@@ -10,6 +10,7 @@
 #include "base/function_ref.h"
 #include "base/weight.h"
 #include "fused/decode_block_plan.h"
+#include "layers/fused_decode.h"
 #include "layers/layer_step.h"
 #include "parallel/strategy.h"
 #include "step/arena.h"
@@ -35,14 +36,6 @@ struct AttentionWeights {
   Norm query_norm;  // [head_dim]; weight null: none
   Norm key_norm;    // likewise
   Weight output;    // [hidden, num_heads * head_dim]
-};
-
-// A decode step whose attention might be fused.
-struct FusedDecode {
-  DecodeChoice choice;
-  int num_tokens = 1;
-  int page_size = 0;
-  int num_sms = 0;  // of its lane
 };
 
 class Attention {

@@ -6,6 +6,7 @@
 
 #include "base/checked.h"
 #include "base/trace.h"
+#include "fused/latent_block/latent_block.h"
 #include "kernels/attention/attention.h"
 #include "kernels/attention/expanded_attention.h"
 #include "kernels/attention/gather_latents.h"
@@ -59,7 +60,44 @@ LatentAttention::Memory LatentAttention::take_memory(const StepLimits& limits, A
   memory.plans = static_cast<std::byte*>(
       arena.take_bytes(static_cast<std::size_t>(limits.max_parts) * plan_bytes_of(limits, shape_.num_heads, device)));
   if (device.kind == DeviceKind::cpu) memory = {};
+  memory.decode_scratch = arena.take_bytes(decode_scratch_bytes(limits));
   return memory;
+}
+
+LatentBlockShape LatentAttention::decode_shape(int num_tokens) const {
+  return {.tokens = num_tokens,
+          .hidden = shape_.hidden,
+          .heads = shape_.num_heads,
+          .nope_dim = shape_.nope_dim,
+          .rope_dim = shape_.rope_dim,
+          .value_dim = shape_.value_dim,
+          .latent_dim = shape_.latent_dim,
+          .mapping = latent_mapping_of_cpu(shape_.num_heads)};
+}
+
+// Of every choice and dtype: the same in all steps, so that its counters stay where they are.
+std::size_t LatentAttention::decode_scratch_bytes(const StepLimits& limits) const {
+  if (!limits.fused_decode) return 0;
+  return latent_block_scratch_bytes(decode_shape(std::min(limits.max_sequences, kMostLatentTokens)), DType::float32);
+}
+
+std::string LatentAttention::why_not_fused(const FusedDecode& decode,
+                                           FunctionRef<const LatentWeights&(int layer)> weights,
+                                           const LayerDTypes& dtypes, const Strategy& strategy, Device device) const {
+  if (weights(0).query_up.out_features > 0)
+    return "queries have a latent of their own (q_lora_rank), the fused block of latent attention takes none";
+  const DType dtype = weights(0).down.dtype;
+  for (int layer = 0; layer < shape_.num_layers; ++layer)
+    for (const Weight* matrix :
+         {&weights(layer).down, &weights(layer).to_latents, &weights(layer).from_latents, &weights(layer).output})
+      if (matrix->dtype != dtype) return "weights of attention have several dtypes";
+  if (std::string why = why_not_in_one(dtype, dtypes, strategy); !why.empty()) return why;
+  if (decode.choice.form != DecodeChoice::Form::clusters) return "latent attention has no streamed form";
+  if (decode.choice.parts != 1)
+    return fmt::format("{} parts of the query heads, latent attention has a cluster for each", decode.choice.parts);
+  LatentBlockShape shape = decode_shape(decode.num_tokens);
+  shape.mapping.cluster = decode.choice.cluster;
+  return heddle::why_not_fused(shape, device.kind);
 }
 
 // [num_tokens, num_heads * query_dim]: the first columns of `down`, or made of them.
@@ -293,6 +331,41 @@ void LatentAttention::expanded(const LatentRun& run, const Block& block) const {
                         .after = first + count == num_keys ? nullptr : state},
                        step.lane);
   }
+}
+
+void LatentAttention::decode(int layer, const LatentWeights& weights, const Memory& memory, const Hidden& before,
+                             const Hidden& after, const LayerStep& step) const {
+  // A dry run measures before anybody asks why_not_fused(), and the operator takes nothing of the arena.
+  if (step.lane.dry_run != nullptr && weights.query_up.out_features > 0) return;
+  const Span span(step.lane.stream, "attention", layer);
+  latent_block({.residual = before.residual,
+                .deltas = before.delta,
+                .num_deltas = before.delta.data == nullptr ? 0 : 1,
+                .new_residual = after.residual,
+                .norm = static_cast<const float*>(weights.norm.weight),
+                .eps = weights.norm.eps,
+                .down = weights.down,
+                .latent_norm = static_cast<const float*>(weights.latent_norm.weight),
+                .latent_eps = weights.latent_norm.eps,
+                .to_latents = weights.to_latents,
+                .positions = step.tensors.positions,
+                .inv_freq = shape_.inv_freq,
+                .rope_scale = shape_.rope_scale,
+                .kv = latent_pages(step, layer),
+                .sequences = sequences_of(step.tensors),
+                .num_heads = shape_.num_heads,
+                .nope_dim = shape_.nope_dim,
+                .rope_dim = shape_.rope_dim,
+                .value_dim = shape_.value_dim,
+                .scale = shape_.score_scale,
+                .from_latents = weights.from_latents,
+                .output = weights.output,
+                .partials = after.delta,
+                .num_partials = 1,
+                .mapping = decode_shape(step.tensors.num_tokens).mapping,
+                .scratch = memory.decode_scratch,
+                .scratch_bytes = decode_scratch_bytes(step.tensors.limits)},
+               step.lane);
 }
 
 }  // namespace heddle

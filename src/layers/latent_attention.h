@@ -9,9 +9,13 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 
+#include "base/function_ref.h"
 #include "base/weight.h"
+#include "fused/latent_block/latent_block_plan.h"
 #include "kernels/attention/expanded_attention.h"
+#include "layers/fused_decode.h"
 #include "layers/latent_rows.h"
 #include "layers/layer_step.h"
 #include "parallel/strategy.h"
@@ -22,6 +26,8 @@ namespace heddle {
 
 // What all layers of a model have in common; heads are those of this rank.
 struct LatentShape {
+  int hidden = 0;
+  int num_layers = 0;
   int num_heads = 0;
   int nope_dim = 0;                 // of a head's query and key, without position
   int rope_dim = 0;                 // of them, rotated
@@ -56,10 +62,11 @@ class LatentAttention {
  public:
   explicit LatentAttention(const LatentShape& shape) : shape_(shape) {}
 
-  // What attention has of the arena in every block of a step. Nothing on the CPU.
+  // What attention has of the arena in every block of a step. On the CPU only fused attention takes anything.
   struct Memory {
     void* scratch = nullptr;
     std::byte* plans = nullptr;  // one for each part of a step
+    void* decode_scratch = nullptr;
   };
 
   // Taken first, so that it stands at the same place in every step: attention leaves counters in its scratch.
@@ -69,6 +76,16 @@ class LatentAttention {
   // residual in step.delta. The block of layer 0 comes first: it also plans the attention of all layers.
   void block(int layer, const LatentWeights& weights, const Memory& memory, const LayerStep& step) const;
 
+  // The same in one operator with the norm before it (fused/latent_block/latent_block.h): from before.residual and what is
+  // pending to after.residual, which is other memory, and after.delta, float32. For steps of one new token a sequence whose
+  // choice (StepChoices::decode) why_not_fused() has nothing against.
+  void decode(int layer, const LatentWeights& weights, const Memory& memory, const Hidden& before, const Hidden& after,
+              const LayerStep& step) const;
+
+  // Why such a step cannot be computed so on the device, for people. Empty: it can.
+  std::string why_not_fused(const FusedDecode& decode, FunctionRef<const LatentWeights&(int layer)> weights,
+                            const LayerDTypes& dtypes, const Strategy& strategy, Device device) const;
+
   // The most new tokens of a sequence in a step that are computed absorbed on this device; the largest int: all are.
   int most_absorbed(const AttentionStrategy& attention, const LayerDTypes& dtypes, Device device) const;
 
@@ -76,6 +93,8 @@ class LatentAttention {
   // One layer of a step, or of a part.
   struct Block;
 
+  LatentBlockShape decode_shape(int num_tokens) const;
+  std::size_t decode_scratch_bytes(const StepLimits& limits) const;
   Tensor queries(Tensor down, const LatentWeights& weights, const LayerStep& step) const;
   void absorbed(const LatentRun& run, const Block& block) const;
   void expanded(const LatentRun& run, const Block& block) const;

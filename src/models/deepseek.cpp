@@ -61,7 +61,9 @@ ExpertReads deepseek_expert_reads(const Deepseek::Weights& weights, const Deepse
 }
 
 LatentShape latent_shape(const DeepseekConfig& config, const Deepseek::Weights& weights) {
-  return {.num_heads = weights.split.num_heads(),
+  return {.hidden = config.hidden,
+          .num_layers = config.num_layers,
+          .num_heads = weights.split.num_heads(),
           .nope_dim = config.nope_dim,
           .rope_dim = config.rope_dim,
           .value_dim = config.value_dim,
@@ -270,6 +272,14 @@ Deepseek::Deepseek(const DeepseekConfig& config, Weights weights, std::unique_pt
               .weight_bytes = weights_.storage.size_bytes,
               .delta_bytes_per_token = static_cast<std::size_t>(hidden_) * size_of(dtypes_.deltas)}) {}
 
+std::string Deepseek::why_not_fused(const FusedDecode& decode) const {
+  if (!weights_.split.equal_heads) return "ranks have different numbers of heads";
+  const auto weights = [this](int layer) -> const LatentWeights& {
+    return weights_.layers[static_cast<std::size_t>(layer)].attention;
+  };
+  return attention_.why_not_fused(decode, weights, dtypes_, *strategy_, device());
+}
+
 Tensor Deepseek::run(const StepTensors& tensors, const KvPages& kv, Arena& arena, const Execution& execution) {
   const LatentAttention::Memory memory = attention_.take_memory(tensors.limits, arena, device());
   const LayerStep step = begin_step(*strategy_, tensors, kv, arena, execution, dtypes_, hidden_);
@@ -287,7 +297,12 @@ Tensor Deepseek::run(const StepTensors& tensors, const KvPages& kv, Arena& arena
     layer_of(block).experts ? experts(layer, *layer_of(block).experts, rule_, part)
                             : feed_forward(layer, layer_of(block).dense, part);
   };
-  const Hidden hidden = run_blocks(step, 2 * shape_.num_layers, norm, compute);
+  const auto fused = [&](int block, const Hidden& before, const Hidden& after) {
+    attention_.decode(block / 2, layer_of(block).attention, memory, before, after, step);
+  };
+  const int blocks = 2 * shape_.num_layers;
+  const Hidden hidden = tensors.choices.decode.fused() ? run_fused_blocks(step, blocks, norm, compute, fused)
+                                                       : run_blocks(step, blocks, norm, compute);
   return head(weights_.head, hidden, shape_.vocab_size, step);
 }
 

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "layers/experts.h"
@@ -42,6 +43,7 @@ class Deepseek : public Model {
   const ModelShape& shape() const override { return shape_; }
   Device device() const override { return weights_.storage.device; }
   Tensor run(const StepTensors& step, const KvPages& kv, Arena& arena, const Execution& execution) override;
+  std::string why_not_fused(const FusedDecode& decode) const override;
 
  private:
   int hidden_;

@@ -77,6 +77,35 @@ TEST(FusedDecode, ModelsWithExpertsAgreeWithTransformers) {
   EXPECT_EQ(fused.num_fused(), 6);
 }
 
+// Latent attention without a latent of queries; its widest heads are DeepSeek-V2-Lite's own. Prompts before are expanded or
+// absorbed, as ever.
+TEST_P(FusedDecodeOnRanks, LatentAttentionAgreesWithTransformers) {
+  constexpr double kBound = 1e-4;
+  const ExpertsFamily family;
+  int num_fused = 0;
+  for (const auto& c : family.cases()) {
+    if (!c["config"].contains("kv_lora_rank") || c["config"]["num_attention_heads"].get<int>() % GetParam() != 0)
+      continue;
+    const TemporaryFolder folder;
+    family.write(c, folder.path());
+    LlamaRunner runner(folder.path(),
+                       {.threads = 2, .page_size = 5, .dtype = DType::float32, .ranks = GetParam(), .decode = kInOne});
+    const bool has_query_latent = c["config"].contains("q_lora_rank") && c["config"]["q_lora_rank"].is_number();
+    const std::string why = runner.executor().model().why_not_fused({.choice = kInOne, .page_size = 5});
+    EXPECT_EQ(why, has_query_latent ? "queries have a latent of their own (q_lora_rank), the fused block of latent "
+                                      "attention takes none"
+                                    : "");
+    if (!why.empty()) continue;
+    const DecodeRows all = logits_in_chunks(runner, family.tokens(), {20, 1});
+    EXPECT_EQ(runner.num_fused(), static_cast<int>(family.tokens().size()) - 20);
+    DecodeRows kept;
+    for (const std::size_t row : family.rows()) kept.push_back(all[row]);
+    EXPECT_LE(largest_gap(kept, family.golden(c["name"])), kBound) << c["name"] << ": " << c["why"];
+    ++num_fused;
+  }
+  EXPECT_GE(num_fused, 7);
+}
+
 // In each mode in which ranks add with their residual whole.
 TEST(FusedDecode, RanksOfEveryModeAgree) {
   const std::vector<std::int32_t> tokens{5, 1, 9, 30, 2, 2, 17, 4, 11};
@@ -109,16 +138,27 @@ DecodeRows decoded_together(LlamaRunner& runner, int batch, int steps) {
   return rows;
 }
 
-TEST(FusedDecode, GivesTheSameBitsAgainAndForEachTextAlone) {
+void expect_same_bits_again_and_alone(const std::filesystem::path& folder, DecodeChoice decode) {
   constexpr int kBatch = 5, kSteps = 4;
-  LlamaRunner::Options options{.threads = 2, .num_pages = 128, .decode = kInTwoUnits};
-  LlamaRunner together(golden_folder("gqa"), options), again(golden_folder("gqa"), options);
+  LlamaRunner::Options options{.threads = 2, .num_pages = 128, .decode = decode};
+  LlamaRunner together(folder, options), again(folder, options);
   const DecodeRows rows = decoded_together(together, kBatch, kSteps);
   EXPECT_EQ(decoded_together(again, kBatch, kSteps), rows);
-  LlamaRunner alone(golden_folder("gqa"), options);
+  LlamaRunner alone(folder, options);
   const DecodeRows first = decoded_together(alone, 1, kSteps);
   for (int step = 0; step < kSteps; ++step)
     EXPECT_EQ(first[static_cast<std::size_t>(step)], rows[static_cast<std::size_t>(step * kBatch)]);
+}
+
+TEST(FusedDecode, GivesTheSameBitsAgainAndForEachTextAlone) {
+  expect_same_bits_again_and_alone(golden_folder("gqa"), kInTwoUnits);
+}
+
+TEST(FusedDecode, OfLatentsGivesTheSameBitsAgainAndForEachTextAlone) {
+  const ExpertsFamily family;
+  const TemporaryFolder folder;
+  family.write(family.find("v2-lite"), folder.path());
+  expect_same_bits_again_and_alone(folder.path(), kInOne);
 }
 
 std::string why_not(const std::filesystem::path& folder, const LoadOptions& loading, const FusedDecode& decode,
@@ -147,7 +187,17 @@ TEST(FusedDecode, WhatItDoesNotTakeHasAReason) {
   const ExpertsFamily family;
   const TemporaryFolder folder;
   family.write(family.find("v2-lite"), folder.path());
-  EXPECT_EQ(why_not(folder.path(), {}, one), "this family's attention has no fused form");
+  EXPECT_EQ(why_not(folder.path(), {}, one), "");
+  EXPECT_EQ(why_not(folder.path(), {}, other), "clusters of 3 blocks, expected 1, 2, 4, 8 or 16");
+  EXPECT_EQ(why_not(folder.path(), {.dtype = DType::float16}, one),
+            "it rounds to the weights' dtype, float16, and this model computes in float32");
+  EXPECT_THAT(why_not(folder.path(), {.context_ranks = 2}, one, 2), HasSubstr("--cp"));
+  EXPECT_EQ(why_not(folder.path(), {}, one, 3), "ranks have different numbers of heads");
+  other = one;
+  other.choice.parts = 2;
+  EXPECT_EQ(why_not(folder.path(), {}, other), "2 parts of the query heads, latent attention has a cluster for each");
+  other.choice = {.form = DecodeChoice::Form::streamed};
+  EXPECT_EQ(why_not(folder.path(), {}, other), "latent attention has no streamed form");
 }
 
 // A plan for which no memory was planned, or with more than a token a text.

@@ -91,6 +91,23 @@ class ClusterGatherer {
     return here;
   }
 
+  // Of data [blocks][count], part i goes to block i. The result is what all blocks had for this one, in their order: a block
+  // sends as much as by gather_directly(). data are read at once.
+  HEDDLE_HOST_DEVICE const Vector16* exchange(const Vector16* data, int count) {
+    const int rank = team_.block();
+    Vector16* const here = begin(data + rank * count, count, rank);
+    const schedule::AllToAll peers{team_.blocks()};
+    Barrier& arrived = barriers_.arrived[turn()][0];
+    for (int step = 1; step < peers.steps(); ++step) {
+      const int to = peers.at(rank, step).to;
+      for (int i = team_.lane(); i < count; i += team_.lanes())
+        team_.push(to, here + rank * count + i, data[to * count + i], arrived);
+    }
+    if (team_.blocks() > 1) await(arrived, (team_.blocks() - 1) * count);
+    end();
+    return here;
+  }
+
   // data [count] of this block becomes the sum or maximum of all blocks', in one step, in the order of the blocks: all
   // have the same bits. 16-bit numbers are added in float32 and rounded once. As ClusterReducer::reduce().
   template <class T, ReduceOp kOp>

@@ -219,6 +219,39 @@ TEST(ClusterReduce, ByThePapersOrderGivesBlocksOtherLowBits) {
     for (const std::vector<float>& of_block : sums) EXPECT_NEAR(of_block[at], sums.front()[at], 16 * 0x1p-23);
 }
 
+// Each block has a part for every block, itself too; calls of several lengths behind each other.
+TEST(ClusterExchange, GivesEachBlockWhatAllHaveForIt) {
+  for (const int blocks : {1, 2, 4, 8, 16}) {
+    constexpr int kCalls = 40;
+    WaitRecord record;
+    const KernelWaits waits = waits_of_test(record);
+    const auto number = [](int call, int from, int to, int at) {
+      return static_cast<float>(((call * 16 + from) * 16 + to) * 32 + at);
+    };
+    Cluster cluster(blocks);
+    std::atomic<int> wrong = 0;
+    std::int64_t bytes = 0;
+    for (int call = 0; call < kCalls; ++call)
+      bytes += schedule::cluster_gather_traffic_bytes(16 * count_of_call(call), blocks);
+    cluster.run(prepare, [&](const Cluster::Team& team, Shared& shared) {
+      Gatherer gatherer(team, Peers::pairs, shared.gather, shared.segments, kVectors, waits);
+      for (int call = 0; call < kCalls; ++call) {
+        const int count = count_of_call(call), numbers = 4 * count;
+        std::vector<Vector16> data = buffer_of<float>(
+            blocks * count, [&](int at) { return number(call, team.block(), at / numbers, at % numbers); });
+        team.dawdle();
+        const Vector16* const all = gatherer.exchange(data.data(), count);
+        const std::vector<float> got = numbers_of<float>(all, blocks * count);
+        for (int at = 0; at < blocks * numbers; ++at)
+          wrong += got[static_cast<std::size_t>(at)] == number(call, at / numbers, team.block(), at % numbers) ? 0 : 1;
+      }
+    });
+    EXPECT_EQ(record.state, WaitRecord::empty) << what_gave_up(record, waits.limit.nanoseconds);
+    EXPECT_EQ(wrong, 0) << blocks;
+    EXPECT_EQ(cluster.bytes_pushed(), bytes) << blocks;
+  }
+}
+
 // ClusterFusion, section 3.2.
 TEST(ClusterTraffic, IsWhatThePapersFormulasSay) {
   for (const int blocks : {1, 2, 4, 8, 16}) {
