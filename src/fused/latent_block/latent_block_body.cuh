@@ -7,8 +7,8 @@
 
 #include "device/cluster/cluster_gather.h"
 #include "device/cluster/cluster_reduce.h"
-#include "fused/grid_meeting.h"
-#include "fused/latent_block/latent_block_scratch.h"
+#include "fused/grid_meeting.cuh"
+#include "fused/latent_block/latent_block_scratch.cuh"
 
 namespace heddle {
 
