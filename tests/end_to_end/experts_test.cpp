@@ -82,8 +82,8 @@ TEST_F(ExpertsCommand, ScoreSaysWhyLatentAttentionIsNotFused) {
   const ProgramResult result = score(model("v2"), {"--decode", "fused", "--verbose", "--device", "cpu"});
   EXPECT_EQ(result.status, 0) << result.err;
   EXPECT_THAT(result.err,
-              HasSubstr("heddle: decode steps of 1 to 16 texts: separate operators: this family's attention "
-                        "has no fused form\n"));
+              HasSubstr("heddle: decode steps of 1 to 16 texts: separate operators: queries have a latent of their own "
+                        "(q_lora_rank), the fused block of latent attention takes none\n"));
 }
 
 TEST_F(ExpertsCommand, BenchCountsTheExpertsThatABatchReads) {
