@@ -167,7 +167,8 @@ TEST(Ranks, AStepThatCannotBeCutTunesNothing) {
   const ProgramResult tuned = run_heddle(
       {"tune", "token-weave", "synth:tiny", "--tp", "2", "--device", "cpu", "--tokens", "8", "--repeats", "5"});
   EXPECT_EQ(tuned.status, 0) << tuned.err;
-  EXPECT_THAT(tuned.out, AllOf(HasSubstr("cannot be cut: fewer than two tiles of 16"), HasSubstr("no threshold is chosen")));
+  EXPECT_THAT(tuned.out,
+              AllOf(HasSubstr("cannot be cut: fewer than two tiles of 16"), HasSubstr("no threshold is chosen")));
   EXPECT_THAT(read_file(cache.path() / "tuned.json", 1 << 20), testing::Not(HasSubstr("\"token_weave.")));
 }
 
