@@ -29,8 +29,7 @@ struct StepTuneOptions {
   std::vector<int> sizes() const {
     std::vector<int> sizes = tokens;
     std::ranges::sort(sizes);
-    const auto again = std::ranges::unique(sizes);
-    sizes.erase(again.begin(), again.end());
+    sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
     return sizes;
   }
 };

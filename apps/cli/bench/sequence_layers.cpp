@@ -48,15 +48,15 @@ struct NamedShape {
 
 // Every shape of the figure.
 std::vector<NamedShape> shapes_of(int figure, const MeasuredLayers& of) {
-  const auto or_default = [](const std::vector<int>& given, std::vector<int> otherwise) {
-    return given.empty() ? std::move(otherwise) : given;
+  const auto or_default = [](const std::vector<int>& given, const std::vector<int>& otherwise) {
+    return given.empty() ? otherwise : given;
   };
   const bool varies = figure == 9;
   const std::vector<int> tokens = or_default(of.tokens, varies ? std::vector{256, 512} : std::vector{512});
   const std::vector<int> head_dims = or_default(of.head_dims, varies ? std::vector{32, 64, 128} : std::vector{64});
   std::vector<int> batches = varies ? std::vector{1, 2} : std::vector{1};
   for (int& batch : batches) batch *= of.halves;
-  batches = or_default(of.batches, std::move(batches));
+  batches = or_default(of.batches, batches);
   // Where computation is replaced by waits, bytes are those of GPUs.
   const bool is_narrow = of.timed_waits || of.fabric.starts_with("nvlink");
   std::vector<NamedShape> shapes;
@@ -140,6 +140,7 @@ std::vector<std::uint64_t> moved_bytes(const CountedFabric& fabric, const Placem
 // Of each sample the longest of all ranks: teams end at different times.
 std::vector<double> longest_of_ranks(Fabric& fabric, Stream& stream, const std::vector<double>& samples) {
   std::vector<std::uint64_t> nanoseconds;
+  nanoseconds.reserve(samples.size());
   for (const double sample : samples) nanoseconds.push_back(static_cast<std::uint64_t>(sample * 1e9));
   const std::vector<std::uint64_t> all = gather_words(fabric, stream, nanoseconds);
   std::vector<double> longest(samples.size());
@@ -258,12 +259,13 @@ std::optional<std::vector<FigureRow>> measured_figure(int figure, const Measured
       if (fabric.rank() != 0) continue;
       is_first_rank = true;
       result.hosts = hosts;
+      const double seconds = median(result.samples);
       FigureRow row{.layer = layer.name,
                     .placement = options.placement,
                     .halves = options.halves,
                     .strategy = layer.strategy,
                     .mesh = layer.mesh,
-                    .seconds = median(result.samples),
+                    .seconds = seconds,
                     .exposed_seconds = {},
                     .counted_elements = layer.counted_elements,
                     .measured = std::move(result)};

@@ -53,7 +53,8 @@ std::vector<LoadRequest> repeated(const std::vector<LoadRequest>& trace, std::si
   requests.reserve(count);
   for (std::size_t i = 0; i < count; ++i) {
     requests.push_back(trace[i % trace.size()]);
-    requests.back().arrival_s += static_cast<double>(i / trace.size()) * round;
+    const std::size_t rounds = i / trace.size();
+    requests.back().arrival_s += static_cast<double>(rounds) * round;
   }
   return requests;
 }
