@@ -236,9 +236,9 @@ class Chat {
   std::string prompt() {
     std::string text = chat_template_.render(conversation_.input_without(num_left_out_));
     const std::int64_t length = session_.max_length();
-    if (!shifts_ || session_.num_tokens(text) + std::min(parameters_.max_tokens, length / 4) <= length) return text;
+    if (!shifts_ || num_tokens(text) + std::min(parameters_.max_tokens, length / 4) <= length) return text;
     const std::size_t before = num_left_out_;
-    while (num_left_out_ + 1 < conversation_.num_exchanges() && session_.num_tokens(text) > length / 2)
+    while (num_left_out_ + 1 < conversation_.num_exchanges() && num_tokens(text) > length / 2)
       text = chat_template_.render(conversation_.input_without(++num_left_out_));
     if (num_left_out_ > before)
       note(fmt::format(
@@ -248,8 +248,10 @@ class Chat {
     return text;
   }
 
-  void require_room(const std::string& prompt) const {
-    const std::int64_t tokens = session_.num_tokens(prompt), length = session_.max_length();
+  std::int64_t num_tokens(const std::string& prompt) const { return std::ssize(session_.encode(prompt)); }
+
+  void require_room(std::int64_t tokens) const {
+    const std::int64_t length = session_.max_length();
     if (tokens < length) return;
     if (num_left_out_ + 1 == conversation_.num_exchanges())
       throw_error<InputError>("the message has {} tokens, and the context is {}: give a shorter one", tokens, length);
@@ -272,9 +274,9 @@ class Chat {
         write_stdout(to_terminal_ ? harmless_text(more) : std::string(more));
         line_open = !more.ends_with('\n');
       };
-      const std::string text = prompt();
-      require_room(text);
-      const ChatAnswer answer = session_.answer(text, parameters_, interrupt_, print);
+      std::vector<std::int32_t> tokens = session_.encode(prompt());
+      require_room(std::ssize(tokens));
+      const ChatAnswer answer = session_.answer(std::move(tokens), parameters_, interrupt_, print);
       if (line_open || answer.text.empty()) write_stdout("\n");
       conversation_.add_answer(answer.text, end_of(answer));
       comment(answer);

@@ -15,21 +15,17 @@ ChatSession::ChatSession(RankModels ranks, std::string name, Tokenizer tokenizer
       engine_(std::move(ranks), options),
       shown_(shown) {}
 
-std::int64_t ChatSession::num_tokens(std::string_view prompt) const {
-  return std::ssize(tokenizer_.encode(prompt, SpecialTokens::omit));
+std::vector<std::int32_t> ChatSession::encode(std::string_view prompt) const {
+  return tokenizer_.encode(prompt, SpecialTokens::omit);
 }
 
-ChatAnswer ChatSession::answer(std::string_view prompt, const ChatParameters& parameters,
+ChatAnswer ChatSession::answer(std::vector<std::int32_t> prompt, const ChatParameters& parameters,
                                const InterruptGuard& interrupt,
                                const std::function<void(std::string_view text)>& on_text) {
-  // The template wrote the special tokens; the tokenizer must not add its own.
-  std::vector<std::int32_t> tokens = tokenizer_.encode(prompt, SpecialTokens::omit);
-  const auto num_tokens = std::ssize(tokens);
-  if (num_tokens >= max_length())
-    throw_error<InputError>("the conversation has {} tokens with this message, and the context is {}", num_tokens,
-                            max_length());
+  const auto num_tokens = std::ssize(prompt);
+  require(num_tokens < max_length(), "a conversation of {} tokens in a context of {}", num_tokens, max_length());
   Completion completion(tokenizer_, stops_.texts);
-  const std::int64_t id = engine_.submit({.prompt = std::move(tokens),
+  const std::int64_t id = engine_.submit({.prompt = std::move(prompt),
                                           .sampling = parameters.sampling,
                                           .max_tokens = parameters.max_tokens,
                                           .stop_ids = stops_.ids,

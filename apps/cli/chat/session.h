@@ -43,13 +43,12 @@ class ChatSession {
 
   std::int64_t max_length() const { return engine_.max_length(); }  // tokens of a conversation
 
-  // Of a conversation as its template formats it.
-  std::int64_t num_tokens(std::string_view prompt) const;
+  // A conversation as its template formats it. The template wrote the special tokens; the tokenizer adds none.
+  std::vector<std::int32_t> encode(std::string_view prompt) const;
 
-  // Answers `prompt`, a conversation as its template formats it, and passes on text as it becomes final. Keys and
-  // values stay in the cache for the next call. Throws InputError when the prompt leaves no room for an answer, and when
-  // the model's logits are not finite.
-  ChatAnswer answer(std::string_view prompt, const ChatParameters& parameters, const InterruptGuard& interrupt,
+  // Answers `prompt`, of fewer tokens than max_length(), and passes on text as it becomes final. Keys and values stay in
+  // the cache for the next call. Throws InputError when the model's logits are not finite.
+  ChatAnswer answer(std::vector<std::int32_t> prompt, const ChatParameters& parameters, const InterruptGuard& interrupt,
                     const std::function<void(std::string_view text)>& on_text);
 
   // Throws the error of a rank that is lost while nobody types.

@@ -10,12 +10,12 @@
 // is carried out; for more, each byte from before or after a write, because they are sent in place, which saves large
 // gets a copy. MPI's rule that nobody modifies a buffer during a send holds for programs without such a race.
 //
-// Large gets are answered one at a time, in FIFO order but for the turns below, so each answer has this rank's link for itself.
-// Were they answered at once, a rank that is ahead would take half of the link from one that is behind, and ranks that pull from each other
-// in a circle would drift apart until half of the links are idle. A get's turn is as many answers after its arrival as its
-// stream has gets before it. An answer whose rank does not take it waits for nobody: the next one begins beside it. So does
-// one that has waited for the patience that its rank may have: from then on it has its part of the link, and so a sign of life
-// of every message, however many others wait.
+// Large gets are answered one at a time, in FIFO order but for the turns below, so each answer has this rank's link for
+// itself. Were they answered at once, a rank that is ahead would take half of the link from one that is behind, and
+// ranks that pull from each other in a circle would drift apart until half of the links are idle. A get's turn is as
+// many answers after its arrival as its stream has gets before it. An answer whose rank does not take it waits for
+// nobody: the next one begins beside it. So does one that has waited for the patience that its rank may have: from then
+// on it has its part of the link, and so a sign of life of every message, however many others wait.
 //
 // A request that does not fit the heap or its message (fault_of_request) changes nothing and ends the run.
 #pragma once

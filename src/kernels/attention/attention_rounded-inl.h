@@ -1,5 +1,6 @@
-// Multiplications in bfloat16 for attend(), on any SIMD target: queries and weights are rounded to bfloat16, and operands
-// are widened to float32 in registers, the values of many rows in memory. Included once per target, after hwy/highway.h; the include guard is Highway's idiom.
+// Multiplications in bfloat16 for attend(), on any SIMD target: queries and weights are rounded to bfloat16, and
+// operands are widened to float32 in registers, the values of many rows in memory. Included once per target, after
+// hwy/highway.h; the include guard is Highway's idiom.
 #if defined(HEDDLE_KERNELS_ATTENTION_ROUNDED_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEDDLE_KERNELS_ATTENTION_ROUNDED_INL_H_
 #undef HEDDLE_KERNELS_ATTENTION_ROUNDED_INL_H_
