@@ -17,6 +17,7 @@
 #include "device/bulk_stores_sm90.cuh"
 #include "device/cluster/cluster_sm90.cuh"
 #include "device/launch_sm90.cuh"
+#include "fused/block_rows_sm90.cuh"
 #include "fused/decode_block_body.cuh"
 #include "kernels/attention/rope_sm90.cuh"
 #include "kernels/sm90/elements_sm90.cuh"
@@ -70,33 +71,6 @@ __device__ inline std::uint64_t now_cycles() {
   std::uint64_t cycles;
   asm volatile("mov.u64 %0, %%clock64;" : "=l"(cycles));
   return cycles;
-}
-
-__device__ inline void copy_once(std::uint32_t to, const void* from) {
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
-}
-__device__ inline void end_group() {
-  asm volatile("cp.async.commit_group;" ::: "memory");
-}
-template <int kPending>
-__device__ inline void wait_for_groups() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
-}
-
-__device__ inline uint4 load_once(const void* from) {
-  uint4 v;
-  asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "l"(from)
-               : "memory");
-  return v;
-}
-
-// c += W x^T of 16 rows, 32 features and 8 tokens (kernels/linear/linear_sm90_stream.cuh).
-template <class T>
-__device__ inline void multiply_pieces(float (&c)[4], const uint4& low, const uint4& high, const uint4& x) {
-  multiply_add<T>(c, {low.x, high.x, low.y, high.y}, x.x, x.y);
-  multiply_add<T>(c, {low.z, high.z, low.w, high.w}, x.z, x.w);
 }
 
 template <class T>
@@ -445,19 +419,7 @@ class Work {
   }
 
   __device__ float4 z(int token, int feature) const {
-    float4 sum = *reinterpret_cast<const float4*>(element<float>(block_.residual, token, feature));
-    for (int i = 0; i < block_.num_deltas; ++i) {
-      const std::int64_t at = std::int64_t{i} * shape_.tokens + token;
-      float4 more;
-      if (block_.deltas.dtype == DType::float32) {
-        more = *reinterpret_cast<const float4*>(element<float>(block_.deltas, at, feature));
-      } else {
-        const uint2 raw = *reinterpret_cast<const uint2*>(element<T>(block_.deltas, at, feature));
-        more = {low_element<T>(raw.x), high_element<T>(raw.x), low_element<T>(raw.y), high_element<T>(raw.y)};
-      }
-      sum.x += more.x, sum.y += more.y, sum.z += more.z, sum.w += more.w;
-    }
-    return sum;
+    return pending_sum<T>(block_.residual, block_.deltas, block_.num_deltas, token, feature);
   }
 
   __device__ int page_index(int position) const {

@@ -97,7 +97,8 @@ std::string LatentAttention::why_not_fused(const FusedDecode& decode,
     return fmt::format("{} parts of the query heads, latent attention has a cluster for each", decode.choice.parts);
   LatentBlockShape shape = decode_shape(decode.num_tokens);
   shape.mapping.cluster = decode.choice.cluster;
-  return heddle::why_not_fused(shape, device.kind);
+  if (device.kind == DeviceKind::cuda) return "the kernel of latent attention's fused block has not been measured";
+  return heddle::why_not_fused(shape, dtype, device.kind);
 }
 
 // [num_tokens, num_heads * query_dim]: the first columns of `down`, or made of them.

@@ -12,6 +12,7 @@
 #include "fused/block_preconditions.h"
 #include "fused/latent_block/latent_block_body.cuh"
 #include "fused/latent_block/latent_block_cpu.h"
+#include "fused/latent_block/latent_block_sm90.h"
 #include "fused/latent_block/latent_head_body.cuh"
 #include "fused/one_block.h"
 #include "kernels/preconditions.h"
@@ -112,7 +113,8 @@ void require_params(const LatentBlockParams& params, const LatentBlockShape& sha
   require_array(params.latent_norm, tokens, kOp, "latent_norm");
   require_array(params.positions, tokens, kOp, "positions");
   require_array(params.inv_freq, tokens, kOp, "inv_freq");
-  const std::string why = why_not_fused(shape, lane.dry_run != nullptr ? DeviceKind::cpu : lane.stream.device().kind);
+  const std::string why =
+      why_not_fused(shape, dtype, lane.dry_run != nullptr ? DeviceKind::cpu : lane.stream.device().kind);
   require(why.empty(), "{}: {}", kOp, why);
   require(
       params.num_partials >= 1 && params.num_partials <= kMostLatentPartials && params.num_partials <= shape.units(),
@@ -123,6 +125,12 @@ void require_params(const LatentBlockParams& params, const LatentBlockShape& sha
   const std::size_t wanted = latent_block_scratch_bytes(shape, dtype);
   require(params.scratch != nullptr && params.scratch_bytes >= wanted && is_aligned(params.scratch),
           "{}: has {} bytes of scratch and wants {}, aligned to 16", kOp, params.scratch_bytes, wanted);
+  if (lane.dry_run != nullptr || lane.stream.device().kind != DeviceKind::cuda) return;
+  for (const Weight* weight : {&params.down, &params.to_latents, &params.from_latents, &params.output}) {
+    require_one_run(*weight, kOp);
+    require(is_aligned(weight->row(0)), "{}: a weight is not aligned to 16 bytes", kOp);
+  }
+  require(is_aligned(params.kv.keys), "{}: the cache is not aligned to 16 bytes", kOp);
 }
 
 std::size_t rounded_up(std::size_t bytes) {
@@ -181,7 +189,7 @@ std::size_t latent_block_scratch_bytes(const LatentBlockShape& shape, DType weig
   return ScratchPlaces(shape, size_of(weights)).end;
 }
 
-std::string why_not_fused(const LatentBlockShape& shape, DeviceKind device) {
+std::string why_not_fused(const LatentBlockShape& shape, DType weights, DeviceKind device) {
   const LatentBlockMapping& mapping = shape.mapping;
   const int cluster = mapping.cluster;
   if (shape.tokens > kMostLatentTokens)
@@ -196,14 +204,19 @@ std::string why_not_fused(const LatentBlockShape& shape, DeviceKind device) {
   if (mapping.splits < 1) return fmt::format("{} splits, expected at least 1", mapping.splits);
   if (shape.hidden % 8 != 0) return fmt::format("hidden size {} is not a multiple of 8", shape.hidden);
   if (shape.rope_dim % 2 != 0) return fmt::format("{} rotated elements, expected an even number", shape.rope_dim);
-  if (device == DeviceKind::cuda) return "the fused block of latent attention has no kernel on a GPU yet";
-  return {};
+  if (device == DeviceKind::cpu) return {};
+  if constexpr (kHaveCuda) return why_not_fused_sm90(shape, weights);
+  static_cast<void>(weights);
+  return "this build has no CUDA";
 }
 
 void latent_block(const LatentBlockParams& params, const Lane& lane) {
   const LatentBlockShape shape = shape_of(params);
   require_params(params, shape, lane);
   if (lane.dry_run != nullptr || params.residual.rows == 0) return;
+  if constexpr (kHaveCuda) {
+    if (lane.stream.device().kind == DeviceKind::cuda) return latent_block_sm90(params, lane);
+  }
   lane.stream.enqueue([shared = std::make_shared<const LatentBlockParams>(params)](ThreadPool& pool) {
     with_element(shared->down.dtype, [&]<class T>() { latent_block_cpu<T>(*shared, pool); });
   });

@@ -69,12 +69,12 @@ LatentBlockShape shape_of(const LatentBlockParams& params);
 LatentBlockMapping latent_mapping_of_cpu(int num_heads);
 
 // Why latent_block() does not take this shape on a device of that kind, for people. Empty: it does.
-std::string why_not_fused(const LatentBlockShape& shape, DeviceKind device);
+std::string why_not_fused(const LatentBlockShape& shape, DType weights, DeviceKind device);
 
 std::size_t latent_block_scratch_bytes(const LatentBlockShape& shape, DType weights);
 
-// Enqueues on the lane's stream. Throws InvalidArgument unless shapes fit and why_not_fused() is empty; contents of
-// `sequences` are a precondition (paged_kv.h). The CPU takes clusters of one block in place of larger ones.
+// Enqueues on the lane's stream. Throws InvalidArgument unless shapes fit and why_not_fused() is empty, and on a GPU unless
+// all clusters run at once where blocks meet; contents of `sequences` are a precondition (paged_kv.h). The CPU takes clusters of one block in place of larger ones.
 void latent_block(const LatentBlockParams& params, const Lane& lane);
 
 }  // namespace heddle

@@ -88,9 +88,6 @@ class LatentBlockBody {
     ClusterGatherer<Team, Barrier> exchanger(team_, schedule::Peers::pairs, barriers_.attended, memory_ + at_.received,
                                              at_.received_vectors, waits_);
     float* const partial = floats(at_.partial);
-    for (int i = shape_.heads * record + team_.lane(); i < at_.received_vectors * 4 * team_.blocks();
-         i += team_.lanes())
-      partial[i] = 0;  // of no head
     for (int segment = unit_; segment < shape_.segments(); segment += shape_.units()) {
       const int token = shape_.token_of(segment), context = work_.context_len(token);
       const DecodeRange keys = shape_.keys_of(context, segment, rank);
@@ -102,6 +99,9 @@ class LatentBlockBody {
             token, [&](int row) { return Work::load_shared(scratch.latents + token * cached + row); }, newest, true);
       team_.sync();
       work_.attend(token, keys, has_newest ? newest : nullptr, queries, shape_.heads, partial);
+      for (int i = shape_.heads * record + team_.lane(); i < at_.received_vectors * 4 * team_.blocks();
+           i += team_.lanes())
+        partial[i] = 0;  // of no head
       team_.sync();
       const Vector16* const all = exchanger.exchange(memory_ + at_.partial, at_.received_vectors);
       const DecodeRange heads = shape_.merged_heads_of(rank);
@@ -111,7 +111,9 @@ class LatentBlockBody {
       };
       for (int i = team_.lane(); i < heads.count() * shape_.latent_dim; i += team_.lanes()) {
         const int head = i / shape_.latent_dim, d = i % shape_.latent_dim;
-        const Merged merged = merge(team_.blocks(), d, [&](int block) { return of_block(block, head); });
+        const Merged merged = merge(
+            team_.blocks(), d, [&](int block) { return of_block(block, head); },
+            [](const float* from) { return *from; });
         to[head * record + d] = merged.value;
         if (d != 0) continue;
         to[head * record + shape_.latent_dim] = merged.largest;
@@ -127,9 +129,10 @@ class LatentBlockBody {
     for (int i = team_.lane(); i < shape_.tokens * heads.count() * shape_.latent_dim; i += team_.lanes()) {
       const int d = i % shape_.latent_dim, row = i / shape_.latent_dim;
       const int token = row / heads.count(), head = row % heads.count();
-      const Merged merged = merge(splits, d, [&](int split) {
+      const auto of_split = [&](int split) {
         return scratch.parts + ((std::int64_t{token} * splits + split) * shape_.heads + heads.begin + head) * record;
-      });
+      };
+      const Merged merged = merge(splits, d, of_split, [](const float* from) { return Work::load_shared(from); });
       attended[(token * shape_.most_heads() + head) * shape_.latent_dim + d] = Work::rounded(merged.value / merged.sum);
     }
     team_.sync();
@@ -154,17 +157,17 @@ class LatentBlockBody {
     float value, largest, sum;
   };
   // Element d of `count` records, in order. Some may have no keys.
-  template <class RecordOf>
-  HEDDLE_HOST_DEVICE Merged merge(int count, int d, const RecordOf& record_of) const {
+  template <class RecordOf, class Load>
+  HEDDLE_HOST_DEVICE Merged merge(int count, int d, const RecordOf& record_of, const Load& load) const {
     const int dim = shape_.latent_dim;
-    float largest = Work::load_shared(record_of(0) + dim);
-    for (int i = 1; i < count; ++i) largest = combined<ReduceOp::max>(largest, Work::load_shared(record_of(i) + dim));
+    float largest = load(record_of(0) + dim);
+    for (int i = 1; i < count; ++i) largest = combined<ReduceOp::max>(largest, load(record_of(i) + dim));
     const float shift = largest < -kLargestScore ? 0 : largest;  // -infinity: no keys at all
     float value = 0, sum = 0;
     for (int i = 0; i < count; ++i) {
-      const float weight = Work::exp2(Work::load_shared(record_of(i) + dim) - shift);
-      value += Work::load_shared(record_of(i) + d) * weight;
-      sum += Work::load_shared(record_of(i) + dim + 1) * weight;
+      const float weight = Work::exp2(load(record_of(i) + dim) - shift);
+      value += load(record_of(i) + d) * weight;
+      sum += load(record_of(i) + dim + 1) * weight;
     }
     return {value, largest, sum};
   }

@@ -105,12 +105,14 @@ class LatentBlockCpuWork : public BlockRowsCpu<T> {
     for (int i = 0; i < shape_.cached_dim(); ++i) to[i] = newest[i];
   }
 
-  // to [heads][cached_dim].
+  // from [heads][cached_dim] to [heads][absorbed_stride].
   void load_queries(const T* from, T* to) const {
-    for (int i = 0; i < shape_.heads * shape_.cached_dim(); ++i) to[i] = from[i];
+    for (int head = 0; head < shape_.heads; ++head)
+      for (int i = 0; i < shape_.cached_dim(); ++i)
+        to[head * shape_.absorbed_stride() + i] = from[head * shape_.cached_dim() + i];
   }
 
-  // Queries of so many heads [heads][cached_dim] over the keys at these positions, of which the last is `newest` unless that
+  // Queries of so many heads [heads][absorbed_stride] over the keys at these positions, of which the last is `newest` unless that
   // is null. out [heads][record].
   void attend(int token, DecodeRange keys, const T* newest, const T* queries, int heads, float* out) const {
     const int cached = shape_.cached_dim(), latent = shape_.latent_dim, record = shape_.record();
@@ -122,7 +124,8 @@ class LatentBlockCpuWork : public BlockRowsCpu<T> {
       for (int head = 0; head < heads; ++head) {
         float* const to = out + head * record;
         float score = 0;
-        for (int d = 0; d < cached; ++d) score += to_float(queries[head * cached + d]) * to_float(key[d]);
+        for (int d = 0; d < cached; ++d)
+          score += to_float(queries[head * shape_.absorbed_stride() + d]) * to_float(key[d]);
         score *= scale;
         const float before = to[latent], largest = std::fmax(before, score);
         const float correction = exp2(before - largest), weight = exp2(score - largest);

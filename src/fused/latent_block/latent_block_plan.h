@@ -90,6 +90,9 @@ struct LatentBlockShape {
     return {position(of_block.begin), position(of_block.end)};
   }
 
+  // Elements from one head's absorbed query to the next one's in shared memory: so that eight heads lie in other banks.
+  HEDDLE_HOST_DEVICE constexpr int absorbed_stride() const { return cached_dim() + 8; }
+
   // A partial attention of one head: weighted latents, then the largest score and the sum of weights.
   static constexpr int kRecordWords = 4;
   HEDDLE_HOST_DEVICE constexpr int record() const { return latent_dim + kRecordWords; }
@@ -190,23 +193,24 @@ struct LatentBlockMemory {
   int queries, query_vectors;  // [cluster][tokens][block_query_rows], float32
   int heads;                   // [tokens][most_heads][query_dim]: queries, rotated
   // 2.
-  int absorbed;                    // [heads][cached_dim], of the segment's token
+  int absorbed;                    // [heads][absorbed_stride], of the segment's token
   int newest;                      // [cached_dim]: the row that the token adds to the cache
-  int partial;                     // [cluster][merged_heads][record], float32
-  int received, received_vectors;  // [2][cluster][merged_heads][record]
+  int partial;                     // [cluster][merged_heads][record], float32; before that, the kernel's tiles
+  int received, received_vectors;  // [1 or 2][cluster][merged_heads][record]: one where no cluster has two segments
   // 3.
   int attended;               // [tokens][most_heads][latent_dim]
   int values, value_vectors;  // [cluster][tokens][block_value_rows]
   int work;                   // the kernel's own
   int end;
 
-  HEDDLE_HOST_DEVICE constexpr LatentBlockMemory(const LatentBlockShape& shape, int element_bytes, int work_vectors = 0)
+  HEDDLE_HOST_DEVICE constexpr LatentBlockMemory(const LatentBlockShape& shape, int element_bytes, int work_vectors = 0,
+                                                 int tile_vectors = 0)
       : x(0),
         queries(vectors(shape.tokens * shape.hidden * element_bytes)),
         query_vectors(vectors(shape.tokens * shape.block_query_rows() * 4)),
         heads(queries + shape.mapping.cluster * query_vectors),
         absorbed(0),
-        newest(vectors(shape.heads * shape.cached_dim() * element_bytes)),
+        newest(vectors(shape.heads * shape.absorbed_stride() * element_bytes)),
         partial(newest + vectors(shape.cached_dim() * element_bytes)),
         received(0),
         received_vectors(vectors(shape.merged_heads() * shape.record() * 4)),
@@ -216,9 +220,10 @@ struct LatentBlockMemory {
         work(0),
         end(0) {
     const int cluster = shape.mapping.cluster;
-    received = partial + cluster * received_vectors;
+    const int of_partial = cluster * received_vectors, buffers = shape.segments_of(0) > 1 ? 2 : 1;
+    received = partial + (of_partial > tile_vectors ? of_partial : tile_vectors);
     const int of_first = heads + vectors(shape.tokens * shape.most_heads() * shape.query_dim() * element_bytes);
-    const int of_second = received + 2 * cluster * received_vectors, of_third = values + cluster * value_vectors;
+    const int of_second = received + buffers * cluster * received_vectors, of_third = values + cluster * value_vectors;
     work = of_first > of_second ? of_first : of_second;
     if (work < of_third) work = of_third;
     end = work + work_vectors;
