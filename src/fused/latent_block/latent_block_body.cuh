@@ -174,7 +174,7 @@ class LatentBlockBody {
   static constexpr float kLargestScore = 3.4028234e38f;
 
   const Team& team_;
-  const LatentBlockShape shape_;
+  const LatentBlockShape& shape_;
   int unit_;
   LatentBlockBarriers<Barrier>& barriers_;
   Vector16* memory_;

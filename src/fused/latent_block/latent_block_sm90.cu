@@ -33,7 +33,7 @@ constexpr int kLatentDim = 512, kRopeDim = 64, kCachedDim = kLatentDim + kRopeDi
 constexpr int kTileKeys = LatentBlockShape::kKeyTile, kTileStride = kCachedDim + 8;  // so that ldmatrix uses all banks
 constexpr int kMostHeads = 16, kHeadTiles = kMostHeads / 8;
 constexpr int kRows = 16, kChunk = 64;  // of a weight's rows, and their features, that a warp multiplies at a time
-constexpr int kChunksInFlight = 2;  // four of them spill at two blocks an SM
+constexpr int kChunksInFlight = 2;      // four of them spill at two blocks an SM
 static_assert(kTileKeys == 16 && kLatentDim == 64 * kLatentWarps);
 
 // The kernel's own shared memory, and the tiles, which lie where partial attention will be.
@@ -201,6 +201,7 @@ class LatentGpuWork {
     float largest = -INFINITY, sum = 0;  // of this half warp's head; the sum of this lane's own weights
     const int tiles = (keys.count() + kTileKeys - 1) / kTileKeys;
     if (tiles > 0) load_tile(token, keys, 0, newest);
+#pragma unroll 1
     for (int tile = 0; tile < tiles; ++tile) {
       if (tile + 1 < tiles) load_tile(token, keys, tile + 1, newest);
       tile + 1 < tiles ? wait_for_groups<1>() : wait_for_groups<0>();
@@ -315,12 +316,14 @@ class LatentGpuWork {
     int slices = 1;
     while (2 * slices * tiles <= kLatentWarps && 2 * slices <= chunks) slices *= 2;
     const int at_once = kLatentWarps / slices, slice = warp() % slices, piece = lane() % 4 * 8;
+#pragma unroll 1
     for (int first = 0; first < tiles; first += at_once) {
       const int tile = first + warp() / slices;
       float c[kTokenTiles][4] = {};
       if (tile < tiles) {
         const T* const low = row_at(min(tile * kRows + lane() / 4, rows - 1)) + piece;
         const T* const high = row_at(min(tile * kRows + lane() / 4 + 8, rows - 1)) + piece;
+#pragma unroll 1
         for (int chunk = slice; chunk < chunks; chunk += slices * kChunksInFlight) {
           uint4 weights[kChunksInFlight][4];
 #pragma unroll
@@ -357,6 +360,7 @@ class LatentGpuWork {
         const int row = (first + of) * kRows + row_in_tile;
         if (row >= rows) continue;
         float sum = 0;
+#pragma unroll 1
         for (int s = 0; s < slices; ++s) sum += work_.sums[of * slices + s][token][row_in_tile];
         put(token, row, sum);
       }
@@ -367,6 +371,7 @@ class LatentGpuWork {
   __device__ void load_tile(int token, DecodeRange keys, int tile, const T* newest) {
     constexpr int kPieces = kCachedDim / 8;
     T* const to = tiles_ + tile % 2 * kTileKeys * kTileStride;
+#pragma unroll 1
     for (int i = thread(); i < kTileKeys * kPieces; i += kLatentThreads) {
       const int row = i / kPieces, piece = i % kPieces * 8, position = keys.begin + tile * kTileKeys + row;
       T* const place = to + row * kTileStride + piece;
@@ -383,6 +388,7 @@ class LatentGpuWork {
   // Each warp's part of the scores, of steps of 16 elements that it has.
   __device__ void multiply_keys(const T* rows, const T* queries, int heads) {
     float s[kHeadTiles][4] = {};
+#pragma unroll 1
     for (int step = warp(); step < kCachedDim / 16; step += kLatentWarps) {
       std::uint32_t m[4];  // elements 0-7, keys 0-7 and 8-15, then elements 8-15
       load_matrices(shared_address(rows + lane() % 16 * kTileStride + 16 * step + lane() / 16 * 8), m);

@@ -127,7 +127,7 @@ class LatentHeadBody {
   }
 
   const Team& team_;
-  const LatentBlockShape shape_;
+  const LatentBlockShape& shape_;
   int unit_;
   LatentBlockBarriers<Barrier>& barriers_;
   Vector16* memory_;
