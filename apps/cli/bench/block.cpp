@@ -1,332 +1,46 @@
 // bench block: several layers in one graph, with weights and pages of their own, so that none comes from the cache.
 #include "cli/bench/block.h"
 
+#include <fmt/ranges.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cmath>
-#include <functional>
+#include <iterator>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "base/checked.h"
-#include "base/copy.h"
 #include "base/error.h"
 #include "base/file.h"
-#include "cli/bench/device.h"
-#include "cli/bench/operands.h"
+#include "cli/bench/block_ways.h"
+#include "cli/bench/quantile.h"
 #include "cli/bench/record.h"
 #include "cli/format_text.h"
 #include "cli/number_option.h"
 #include "cli/output.h"
-#include "fused/decode_block.h"
-#include "fused/decode_block_sm90.h"
-#include "kernels/attention/attention.h"
-#include "kernels/attention/rope_append.h"
-#include "kernels/linear/linear.h"
-#include "kernels/rows/rmsnorm.h"
 
 namespace heddle {
 namespace {
 
 using nlohmann::ordered_json;
 
-struct BlockShape {
-  const char* name;
-  int hidden, heads, kv_heads, head_dim;
-};
-constexpr BlockShape kShapes[] = {{"llama-2-7b", 4096, 32, 32, 128},
-                                  {"llama-2-13b", 5120, 40, 40, 128},
-                                  {"llama-3-8b", 4096, 32, 8, 128},
-                                  {"llama-3.2-1b", 2048, 32, 8, 64},
-                                  {"qwen2.5-7b", 3584, 28, 4, 128}};
+std::vector<std::string> shape_names() {
+  std::vector<std::string> names = decode_block_shapes();
+  std::ranges::copy(latent_block_shapes(), std::back_inserter(names));
+  return names;
+}
 
-struct BlockBenchOptions {
-  std::string shape = "llama-2-7b";
-  std::vector<int> contexts{1024, 4096, 16384};
-  int batch = 1, layers = 8, repeats = 10;
-  std::optional<std::string> json_file;
-};
-
-constexpr DType kWeights = DType::float16;
-constexpr int kPageSize = 64;
-
-// A layer's own operands.
-struct BlockLayer {
-  Weight qkv, output;
-  PagedKv kv;
-};
-
-class BlockBench {
- public:
-  BlockBench(const BlockShape& shape, const BlockBenchOptions& options, int context)
-      : shape_(shape),
-        options_(options),
-        context_(context),
-        device_({DeviceKind::cuda, 0}, 1),
-        operands_(device_.stream()),
-        lane_(operands_.lane(linear_workspace_bytes(device_.device()))) {
-    const int pages_of_sequence = ceil_div(context, kPageSize), pages = pages_of_sequence * options.batch;
-    std::vector<std::int32_t> query_start, context_len, table, positions;
-    for (int i = 0; i <= options.batch; ++i) query_start.push_back(i);
-    for (int i = 0; i < options.batch; ++i) context_len.push_back(context), positions.push_back(context - 1);
-    for (int i = 0; i < pages; ++i) table.push_back((i * 7919 + 13) % pages);  // a permutation: 7919 is a large prime
-    sequences_ = {.query_start = operands_.array(query_start),
-                  .context_len = operands_.array(context_len),
-                  .page_table = operands_.array(table),
-                  .num_sequences = options.batch,
-                  .page_table_stride = pages_of_sequence,
-                  .max_query_len = 1};
-    positions_ = operands_.array(positions);
-    inv_freq_ =
-        static_cast<const float*>(operands_.random(static_cast<std::size_t>(shape.head_dim), DType::float32, 0.1));
-    norm_ = static_cast<const float*>(operands_.random(static_cast<std::size_t>(shape.hidden), DType::float32, 1));
-    for (int layer = 0; layer < options.layers; ++layer) {
-      PagedKv kv{.num_kv_heads = shape.kv_heads, .page_size = kPageSize, .head_dim = shape.head_dim, .dtype = kWeights};
-      kv.keys = operands_.random(kv.offset(pages, 0, 0), kWeights, 1);
-      kv.values = operands_.random(kv.offset(pages, 0, 0), kWeights, 1);
-      layers_.push_back({.qkv = operands_.weight(rows(), shape.hidden, kWeights),
-                         .output = operands_.weight(shape.hidden, columns(), kWeights),
-                         .kv = kv});
-    }
-    residual_ = operands_.tensor(options.batch, shape.hidden, DType::float32);
-    other_residual_ = operands_.like(residual_);
-    delta_ = operands_.tensor(options.batch, shape.hidden, kWeights);
-    x_ = operands_.like(delta_);
-    qkv_ = operands_.tensor(options.batch, rows(), kWeights);
-    attended_ = operands_.tensor(options.batch, columns(), kWeights);
-    partials_ = operands_.tensor(std::int64_t{kMostBlockPartials} * options.batch, shape.hidden, DType::float32);
-    scratch_ = operands_.zeros(attention_scratch_bytes(options.batch, options.batch, shape.heads, shape.head_dim));
-    plan_bytes_ = attention_plan_bytes(options.batch, shape.kv_heads);
-    plan_ = operands_.zeros(plan_bytes_);
-    const DecodeBlockShape widest =
-        shape_of(fused_params(layers_[0], {.cluster = 1, .parts = group(), .streamed_blocks = num_sms()}, 1));
-    block_scratch_bytes_ = decode_block_scratch_bytes(widest);
-    block_scratch_ = operands_.zeros(block_scratch_bytes_);
-  }
-
-  // Weights, keys and values of a layer, once.
-  double bytes() const {
-    return 2.0 * (static_cast<double>(rows() + columns()) * shape_.hidden +
-                  2.0 * options_.batch * context_ * shape_.kv_heads * shape_.head_dim);
-  }
-  double floor_seconds() { return bytes() / (device_.read_gbps() * 1e9); }
-
-  std::function<double()> plain_timer() {
-    plan_attention({.kv = layers_[0].kv,
-                    .sequences = sequences_,
-                    .num_tokens = options_.batch,
-                    .num_heads = shape_.heads,
-                    .plan = plan_,
-                    .plan_bytes = plan_bytes_},
-                   lane_);
-    device_.stream().synchronize();
-    return device_.timer(options_.layers, [this](int i) { plain(layers_[static_cast<std::size_t>(i)]); });
-  }
-
-  // Empty: no kernel takes it.
-  std::function<double()> fused_timer(DecodeBlockMapping mapping, int partials) {
-    const DecodeBlockShape shape = shape_of(fused_params(layers_[0], mapping, partials));
-    if (!why_not_fused(shape, kWeights, DeviceKind::cuda).empty() || partials > shape.units()) return {};
-    if constexpr (kHaveCuda)
-      if (mapping.streamed_blocks == 0 && decode_block_clusters(shape, kWeights, device_.device()) == 0) return {};
-    return device_.timer(options_.layers, [this, mapping, partials](int i) {
-      DecodeBlockParams params = fused_params(layers_[static_cast<std::size_t>(i)], mapping, partials);
-      if (i % 2 == 1) std::swap(params.residual, params.new_residual);
-      decode_block(params, lane_);
-    });
-  }
-
-  // The cycles from a block's start to the end of each phase, the median over all blocks of one call that is not alone.
-  std::vector<double> phases(DecodeBlockMapping mapping, int partials) {
-    DecodeBlockParams params = fused_params(layers_[0], mapping, partials);
-    const auto blocks =
-        static_cast<std::size_t>(mapping.streamed_blocks > 0 ? mapping.streamed_blocks : shape_of(params).blocks());
-    std::vector<std::uint64_t> times(blocks * kBlockPhases);
-    params.times = static_cast<std::uint64_t*>(operands_.zeros(times.size() * sizeof(std::uint64_t)));
-    for (int layer = 1; layer < options_.layers; ++layer)
-      decode_block(fused_params(layers_[static_cast<std::size_t>(layer)], mapping, partials), lane_);
-    decode_block(params, lane_);
-    enqueue_copy(device_.stream(), times.data(), params.times, times.size() * sizeof(std::uint64_t));
-    device_.stream().synchronize();
-    std::vector<double> medians;
-    for (std::size_t phase = 0; phase < kBlockPhases; ++phase) {
-      std::vector<double> of_phase;
-      for (std::size_t block = 0; block < blocks; ++block)
-        of_phase.push_back(static_cast<double>(times[block * kBlockPhases + phase]));
-      medians.push_back(median(of_phase));
-    }
-    return medians;
-  }
-
-  // |fused - plain| / |plain| of the first layer.
-  double difference(DecodeBlockMapping mapping, int partials) {
-    const std::vector<std::int64_t> all = sampled(options_.batch, options_.batch);
-    const Tensor residual = operands_.like(residual_);
-    DecodeBlockParams params = fused_params(layers_[0], mapping, partials);
-    params.residual = residual;
-    decode_block(params, lane_);
-    const std::vector<std::int64_t> rows = sampled(std::int64_t{partials} * options_.batch, 1 << 20);
-    Tensor written = partials_;
-    written.rows = std::int64_t{partials} * options_.batch;
-    const std::vector<float> parts = HostRows(device_.stream(), written, rows).floats();
-    std::vector<float> sum(static_cast<std::size_t>(options_.batch * shape_.hidden));
-    for (std::size_t i = 0; i < parts.size(); ++i) sum[i % sum.size()] += parts[i];
-    const Tensor delta = delta_;
-    const Tensor kept = operands_.like(delta);  // what the fused block added
-    std::swap(residual_, params.residual);
-    delta_ = kept;
-    copy_rows(delta, kept);
-    plain(layers_[0]);
-    const std::vector<float> wanted = HostRows(device_.stream(), delta_, all).floats();
-    std::swap(residual_, params.residual);
-    delta_ = delta;
-    return relative_error(sum, wanted);
-  }
-
-  BenchDevice& device() { return device_; }
-  int num_sms() const { return lane_.num_sms; }
-
- private:
-  int group() const { return shape_.heads / shape_.kv_heads; }
-  std::int64_t rows() const { return std::int64_t{shape_.heads + 2 * shape_.kv_heads} * shape_.head_dim; }
-  std::int64_t columns() const { return std::int64_t{shape_.heads} * shape_.head_dim; }
-  float scale() const { return 1 / std::sqrt(static_cast<float>(shape_.head_dim)); }
-
-  void copy_rows(const Tensor& from, const Tensor& to) {
-    enqueue_copy(device_.stream(), to.data, from.data,
-                 static_cast<std::size_t>(from.rows * from.row_stride) * size_of(from.dtype));
-  }
-
-  void plain(const BlockLayer& layer) {
-    const std::int64_t heads = columns(), kv_heads = std::int64_t{shape_.kv_heads} * shape_.head_dim;
-    rmsnorm({.x = delta_, .weight = norm_, .residual = residual_, .y = x_, .eps = 1e-5f}, lane_);
-    linear({.x = x_, .weight = layer.qkv, .y = qkv_, .role = LinearRole::qkv}, lane_);
-    const Tensor q = qkv_.column_slice(0, heads);
-    rope_append({.q = q,
-                 .k = qkv_.column_slice(heads, kv_heads),
-                 .v = qkv_.column_slice(heads + kv_heads, kv_heads),
-                 .positions = positions_,
-                 .inv_freq = inv_freq_,
-                 .kv = layer.kv,
-                 .sequences = sequences_,
-                 .older_keys = OlderKeys::in_place},
-                lane_);
-    attention({.q = q,
-               .y = attended_,
-               .kv = layer.kv,
-               .sequences = sequences_,
-               .num_heads = shape_.heads,
-               .scale = scale(),
-               .older_keys = OlderKeys::in_place,
-               .scratch = scratch_,
-               .plan = plan_},
-              lane_);
-    linear({.x = attended_, .weight = layer.output, .y = delta_, .role = LinearRole::attention_output}, lane_);
-  }
-
-  DecodeBlockParams fused_params(const BlockLayer& layer, DecodeBlockMapping mapping, int partials) const {
-    Tensor written = partials_;
-    written.rows = std::int64_t{partials} * options_.batch;
-    return {.residual = residual_,
-            .deltas = delta_,
-            .num_deltas = 1,
-            .new_residual = other_residual_,
-            .norm = norm_,
-            .eps = 1e-5f,
-            .qkv = layer.qkv,
-            .positions = positions_,
-            .inv_freq = inv_freq_,
-            .kv = layer.kv,
-            .sequences = sequences_,
-            .num_heads = shape_.heads,
-            .scale = scale(),
-            .output = layer.output,
-            .partials = written,
-            .num_partials = partials,
-            .mapping = mapping,
-            .scratch = block_scratch_,
-            .scratch_bytes = block_scratch_bytes_};
-  }
-
-  const BlockShape& shape_;
-  const BlockBenchOptions& options_;
-  int context_;
-  BenchDevice device_;
-  Operands operands_;
-  Lane lane_;
-  PagedSequences sequences_;
-  const std::int32_t* positions_ = nullptr;
-  const float* inv_freq_ = nullptr;
-  const float* norm_ = nullptr;
-  std::vector<BlockLayer> layers_;
-  Tensor residual_, other_residual_, delta_, x_, qkv_, attended_, partials_;
-  void* scratch_ = nullptr;
-  void* plan_ = nullptr;
-  std::size_t plan_bytes_ = 0;
-  void* block_scratch_ = nullptr;
-  std::size_t block_scratch_bytes_ = 0;
-};
-
-// Beside the mapping onto clusters, one thing is changed at a time.
-struct BlockVariant {
-  const char* name;
-  DecodeMerge merge;
-  DecodePrefetch prefetch;
-  DecodeNorm norm;
-  int partials;
-};
-constexpr BlockVariant kVariants[] = {
-    {"8 partials", DecodeMerge::directly, DecodePrefetch::next_weights, DecodeNorm::every_block, 8},
-    {"1 partial", DecodeMerge::directly, DecodePrefetch::next_weights, DecodeNorm::every_block, 1},
-    {"no prefetch", DecodeMerge::directly, DecodePrefetch::none, DecodeNorm::every_block, 8},
-    {"shared norm", DecodeMerge::directly, DecodePrefetch::next_weights, DecodeNorm::shared, 8},
-    {"shared norm, tree", DecodeMerge::tree, DecodePrefetch::next_weights, DecodeNorm::shared, 8},
-};
-
-struct TimedMapping {
-  std::string name;
-  DecodeBlockMapping mapping;
-  int partials = 0;
-  double difference = 0;
-  std::vector<double> phases;
-  std::function<double()> run;
-  std::vector<double> seconds;
-};
-
-std::vector<TimedMapping> mappings_of(BlockBench& bench, const BlockShape& shape) {
-  std::vector<TimedMapping> all{{.name = "separate operators", .run = bench.plain_timer()}};
-  const int group = shape.heads / shape.kv_heads;
-  const auto add = [&](std::string name, const DecodeBlockMapping& mapping, int partials) {
-    std::function<double()> run = bench.fused_timer(mapping, partials);
-    if (!run) return;
-    all.push_back({.name = std::move(name),
-                   .mapping = mapping,
-                   .partials = partials,
-                   .difference = bench.difference(mapping, partials),
-                   .phases = bench.phases(mapping, partials),
-                   .run = std::move(run)});
-  };
-  add("streamed, a block an SM", {.streamed_blocks = bench.num_sms()}, 1);
-  for (const int cluster : {2, 4, 8, 16})
-    for (int parts = 1; parts <= group; ++parts)
-      for (const BlockVariant& variant : kVariants) {
-        if (group % parts != 0 && parts != ceil_div(group, 4)) continue;
-        const DecodeBlockMapping mapping{cluster, parts, variant.merge, variant.prefetch, variant.norm};
-        const int count = std::min(variant.partials, shape.kv_heads * parts);
-        add(fmt::format("clusters of {}, parts {}, {}", cluster, parts, variant.name), mapping, count);
-      }
-  return all;
+// Of a shape that there is.
+std::unique_ptr<BlockBench> make_bench(const BlockBenchOptions& options, int context) {
+  std::unique_ptr<BlockBench> bench = make_decode_block_bench(options, context);
+  return bench != nullptr ? std::move(bench) : make_latent_block_bench(options, context);
 }
 
 void run_block_bench(const BlockBenchOptions& options) {
-  const auto shape = std::ranges::find_if(kShapes, [&](const BlockShape& of) { return of.name == options.shape; });
-  if (shape == std::end(kShapes)) {
-    std::string names;
-    for (const BlockShape& of : kShapes) names += fmt::format("{}{}", names.empty() ? "" : ", ", of.name);
-    throw_error<InputError>("--shape: no shape {}, expected one of {}", printable_text(options.shape), names);
-  }
+  const std::vector<std::string> names = shape_names();
+  if (std::ranges::find(names, options.shape) == names.end())
+    throw_error<InputError>("--shape: no shape {}, expected one of {}", printable_text(options.shape),
+                            fmt::join(names, ", "));
   if (!kHaveCuda) throw_error<Failure>("bench block measures a Hopper GPU, and this build has no CUDA");
   ordered_json record = bench_record("block", {});
   for (const char* field : {"model", "threads", "dtype", "compute"}) record.erase(field);
@@ -339,33 +53,31 @@ void run_block_bench(const BlockBenchOptions& options) {
   std::vector<std::vector<std::string>> rows{
       {"context", "how", "us", "p10", "p90", "of roofline", "against separate", "differs by"}};
   for (const int context : options.contexts) {
-    BlockBench bench(*shape, options, context);
-    record["gpu"] = gpu_record(bench.device().device());
-    const double floor = bench.floor_seconds();
-    std::vector<TimedMapping> all = mappings_of(bench, *shape);
+    const std::unique_ptr<BlockBench> bench = make_bench(options, context);
+    record["gpu"] = gpu_record(bench->device().device());
+    const double floor = bench->floor_seconds();
+    const std::vector<BlockWay> all = bench->ways();
+    std::vector<std::vector<double>> samples(all.size());
     for (int sample = -2; sample < options.repeats; ++sample)  // two warm up; interleaved
-      for (TimedMapping& one : all) {
-        const double seconds = one.run();
-        if (sample >= 0) one.seconds.push_back(seconds);
+      for (std::size_t way = 0; way < all.size(); ++way) {
+        const double seconds = all[way].run();
+        if (sample >= 0) samples[way].push_back(seconds);
       }
     ordered_json ways = ordered_json::array();
-    for (const TimedMapping& one : all) {
-      const double median_seconds = median(one.seconds), against = median(all[0].seconds) / median_seconds;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const BlockWay& one = all[i];
+      const double median_seconds = median(samples[i]), against = median(samples[0]) / median_seconds;
       ordered_json way{{"how", one.name},
-                       {"seconds", spread(one.seconds)},
+                       {"seconds", spread(samples[i])},
                        {"fraction_of_roofline", floor / median_seconds},
                        {"ratio_to_separate", against}};
-      if (one.partials > 0)
-        way.update({{"cluster", one.mapping.cluster},
-                    {"parts", one.mapping.parts},
-                    {"partials", one.partials},
-                    {"relative_difference", one.difference},
-                    {"cycles_to_end_of_phase", one.phases}});
+      if (one.difference) way["relative_difference"] = *one.difference;
+      way.update(one.details);
       ways.push_back(way);
       const auto us = [](double seconds) { return fmt::format("{:.1f}", seconds * 1e6); };
-      rows.push_back({std::to_string(context), one.name, us(median_seconds), us(quantile(one.seconds, 0.1)),
-                      us(quantile(one.seconds, 0.9)), fmt::format("{:.0f} %", floor / median_seconds * 100),
-                      fmt::format("{:.3f}x", against), one.partials > 0 ? fmt::format("{:.1e}", one.difference) : ""});
+      rows.push_back({std::to_string(context), one.name, us(median_seconds), us(quantile(samples[i], 0.1)),
+                      us(quantile(samples[i], 0.9)), fmt::format("{:.0f} %", floor / median_seconds * 100),
+                      fmt::format("{:.3f}x", against), one.difference ? fmt::format("{:.1e}", *one.difference) : ""});
     }
     contexts.push_back({{"context", context}, {"floor_seconds", floor}, {"ways", ways}});
   }
@@ -382,7 +94,7 @@ void add_block_benchmark(CLI::App& bench) {
   CLI::App* command = bench.add_subcommand(
       "block", "The attention block of a decoding step: fused over clusters, and separate operators");
   command->add_option("--shape", options->shape,
-                      "Of which model: llama-2-7b (default), llama-2-13b, llama-3-8b, llama-3.2-1b, qwen2.5-7b");
+                      fmt::format("Of which model: {}; default {}", fmt::join(shape_names(), ", "), options->shape));
   command->add_option("--context", options->contexts, "Tokens in the cache; default 1024,4096,16384")->delimiter(',');
   add_number_option<int>(*command, "--batch", options->batch, "Sequences; default 1", {.min = 1, .max = 16});
   add_number_option<int>(*command, "--layers", options->layers, "Layers in a sample; default 8", {.min = 1, .max = 64});
