@@ -60,11 +60,12 @@ LatentAttention::Memory LatentAttention::take_memory(const StepLimits& limits, A
   memory.plans = static_cast<std::byte*>(
       arena.take_bytes(static_cast<std::size_t>(limits.max_parts) * plan_bytes_of(limits, shape_.num_heads, device)));
   if (device.kind == DeviceKind::cpu) memory = {};
-  memory.decode_scratch = arena.take_bytes(decode_scratch_bytes(limits));
+  memory.decode_scratch = arena.take_bytes(decode_scratch_bytes(limits, device));
   return memory;
 }
 
-LatentBlockShape LatentAttention::decode_shape(int num_tokens) const {
+LatentBlockShape LatentAttention::decode_shape(int num_tokens, const DecodeChoice& choice, Device device) const {
+  const bool on_cpu = device.kind == DeviceKind::cpu;
   return {.tokens = num_tokens,
           .hidden = shape_.hidden,
           .heads = shape_.num_heads,
@@ -72,13 +73,17 @@ LatentBlockShape LatentAttention::decode_shape(int num_tokens) const {
           .rope_dim = shape_.rope_dim,
           .value_dim = shape_.value_dim,
           .latent_dim = shape_.latent_dim,
-          .mapping = latent_mapping_of_cpu(shape_.num_heads)};
+          .mapping = on_cpu ? latent_mapping_of_cpu(shape_.num_heads)
+                            : latent_mapping_of_gpu(shape_.num_heads, num_tokens, choice.cluster)};
 }
 
 // Of every choice and dtype: the same in all steps, so that its counters stay where they are.
-std::size_t LatentAttention::decode_scratch_bytes(const StepLimits& limits) const {
+std::size_t LatentAttention::decode_scratch_bytes(const StepLimits& limits, Device device) const {
   if (!limits.fused_decode) return 0;
-  return latent_block_scratch_bytes(decode_shape(std::min(limits.max_sequences, kMostLatentTokens)), DType::float32);
+  std::size_t bytes = 0;
+  for (int tokens = 1; tokens <= std::min(limits.max_sequences, kMostLatentTokens); ++tokens)
+    bytes = std::max(bytes, latent_block_scratch_bytes(decode_shape(tokens, {}, device), DType::float32));
+  return bytes;
 }
 
 std::string LatentAttention::why_not_fused(const FusedDecode& decode,
@@ -95,10 +100,7 @@ std::string LatentAttention::why_not_fused(const FusedDecode& decode,
   if (decode.choice.form != DecodeChoice::Form::clusters) return "latent attention has no streamed form";
   if (decode.choice.parts != 1)
     return fmt::format("{} parts of the query heads, latent attention has a cluster for each", decode.choice.parts);
-  LatentBlockShape shape = decode_shape(decode.num_tokens);
-  shape.mapping.cluster = decode.choice.cluster;
-  if (device.kind == DeviceKind::cuda) return "the kernel of latent attention's fused block has not been measured";
-  return heddle::why_not_fused(shape, dtype, device.kind);
+  return why_not_fused_on(decode_shape(decode.num_tokens, decode.choice, device), dtype, device, decode.num_sms);
 }
 
 // [num_tokens, num_heads * query_dim]: the first columns of `down`, or made of them.
@@ -339,6 +341,7 @@ void LatentAttention::decode(int layer, const LatentWeights& weights, const Memo
   // A dry run measures before anybody asks why_not_fused(), and the operator takes nothing of the arena.
   if (step.lane.dry_run != nullptr && weights.query_up.out_features > 0) return;
   const Span span(step.lane.stream, "attention", layer);
+  const Device device = step.lane.stream.device();
   latent_block({.residual = before.residual,
                 .deltas = before.delta,
                 .num_deltas = before.delta.data == nullptr ? 0 : 1,
@@ -363,9 +366,9 @@ void LatentAttention::decode(int layer, const LatentWeights& weights, const Memo
                 .output = weights.output,
                 .partials = after.delta,
                 .num_partials = 1,
-                .mapping = decode_shape(step.tensors.num_tokens).mapping,
+                .mapping = decode_shape(step.tensors.num_tokens, step.tensors.choices.decode, device).mapping,
                 .scratch = memory.decode_scratch,
-                .scratch_bytes = decode_scratch_bytes(step.tensors.limits)},
+                .scratch_bytes = decode_scratch_bytes(step.tensors.limits, device)},
                step.lane);
 }
 

@@ -93,8 +93,8 @@ class LatentAttention {
   // One layer of a step, or of a part.
   struct Block;
 
-  LatentBlockShape decode_shape(int num_tokens) const;
-  std::size_t decode_scratch_bytes(const StepLimits& limits) const;
+  LatentBlockShape decode_shape(int num_tokens, const DecodeChoice& choice, Device device) const;
+  std::size_t decode_scratch_bytes(const StepLimits& limits, Device device) const;
   Tensor queries(Tensor down, const LatentWeights& weights, const LayerStep& step) const;
   void absorbed(const LatentRun& run, const Block& block) const;
   void expanded(const LatentRun& run, const Block& block) const;

@@ -174,6 +174,10 @@ LatentBlockMapping latent_mapping_of_cpu(int num_heads) {
   return {.cluster = 1, .units = num_heads, .splits = kCpuSplits};
 }
 
+LatentBlockMapping latent_mapping_of_gpu(int num_heads, int num_tokens, int cluster) {
+  return {.cluster = cluster, .units = num_heads, .splits = std::max(1, num_heads / num_tokens)};
+}
+
 LatentBlockScratch scratch_of(const LatentBlockParams& params) {
   const ScratchPlaces at(shape_of(params), size_of(params.down.dtype));
   auto* const first = static_cast<std::byte*>(params.scratch);
@@ -208,6 +212,21 @@ std::string why_not_fused(const LatentBlockShape& shape, DType weights, DeviceKi
   if constexpr (kHaveCuda) return why_not_fused_sm90(shape, weights);
   static_cast<void>(weights);
   return "this build has no CUDA";
+}
+
+std::string why_not_fused_on(const LatentBlockShape& shape, DType weights, Device device, int num_sms) {
+  if (std::string why = why_not_fused(shape, weights, device.kind); !why.empty()) return why;
+  if constexpr (kHaveCuda) {
+    if (device.kind == DeviceKind::cpu) return {};
+    // Blocks wait for each other, so other kernels that hold SMs would be in the way.
+    if (shape.meets() && num_sms < num_sms_of(device)) return fmt::format("this rank has {} SMs of a GPU", num_sms);
+    const int clusters = latent_block_clusters(shape, weights, device);
+    if (clusters < (shape.meets() ? shape.units() : 1))
+      return fmt::format("{} clusters of {} blocks, of which the GPU runs {} at once", shape.units(),
+                         shape.mapping.cluster, clusters);
+  }
+  static_cast<void>(num_sms);
+  return {};
 }
 
 void latent_block(const LatentBlockParams& params, const Lane& lane) {

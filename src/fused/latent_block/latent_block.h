@@ -68,13 +68,19 @@ LatentBlockShape shape_of(const LatentBlockParams& params);
 // How the CPU computes it: clusters of one block, a head each. The tokens of a sequence are divided as if it were alone.
 LatentBlockMapping latent_mapping_of_cpu(int num_heads);
 
+// How a GPU computes it with clusters of that size: one for each head, among which a step's sequences are divided.
+LatentBlockMapping latent_mapping_of_gpu(int num_heads, int num_tokens, int cluster);
+
 // Why latent_block() does not take this shape on a device of that kind, for people. Empty: it does.
 std::string why_not_fused(const LatentBlockShape& shape, DType weights, DeviceKind device);
 
+// The same of one device, of which a lane has so many SMs: whether all clusters run there at once, too.
+std::string why_not_fused_on(const LatentBlockShape& shape, DType weights, Device device, int num_sms);
+
 std::size_t latent_block_scratch_bytes(const LatentBlockShape& shape, DType weights);
 
-// Enqueues on the lane's stream. Throws InvalidArgument unless shapes fit and why_not_fused() is empty, and on a GPU unless
-// all clusters run at once where blocks meet; contents of `sequences` are a precondition (paged_kv.h). The CPU takes clusters of one block in place of larger ones.
+// Enqueues on the lane's stream. Throws InvalidArgument unless shapes fit and why_not_fused_on() is empty; contents of
+// `sequences` are a precondition (paged_kv.h). The CPU takes clusters of one block in place of larger ones.
 void latent_block(const LatentBlockParams& params, const Lane& lane);
 
 }  // namespace heddle
