@@ -18,6 +18,7 @@
 #include "models/deepseek_config.h"
 #include "models/llama_runner.h"
 #include "models/mixtral_config.h"
+#include "parallel/decode_choice.h"
 #include "temporary_folder.h"
 
 namespace heddle {
@@ -326,11 +327,16 @@ class ExpandedOnGpu : public ExpertsFamilyTest {
     std::ranges::copy(golden, tokens_.begin());
   }
 
-  LlamaRunner runner(DType dtype, int ranks = 1) const {
+  LlamaRunner runner(DType dtype, int ranks = 1, DecodeChoice decode = {}) const {
     prepare_shared_gpus(std::vector<Device>(static_cast<std::size_t>(ranks), kFirstGpu));
-    return {
-        folder_.path(),
-        {.page_size = 16, .num_pages = 128, .max_tokens = 512, .dtype = dtype, .device = kFirstGpu, .ranks = ranks}};
+    return {folder_.path(),
+            {.page_size = 16,
+             .num_pages = 128,
+             .max_tokens = 512,
+             .dtype = dtype,
+             .device = kFirstGpu,
+             .ranks = ranks,
+             .decode = decode}};
   }
   std::vector<std::int32_t> part(std::size_t begin, std::size_t end) const {
     return {tokens_.begin() + static_cast<std::ptrdiff_t>(begin), tokens_.begin() + static_cast<std::ptrdiff_t>(end)};
@@ -369,6 +375,37 @@ TEST_F(ExpandedOnGpu, LongChunksAgreeWithTransformersAndWithAbsorbedOnes) {
       EXPECT_EQ(run({420}), expanded) << "the same steps again";
       RecordProperty("from_golden", std::to_string(from_golden));
     }
+}
+
+// Each token behind a prompt by the fused block of latent attention, in each of its clusters, against the CPU in float32,
+// which agrees with transformers. The kernel takes hidden sizes of whole pieces of 64 elements.
+TEST_F(ExpandedOnGpu, FusedDecodeStepsAgreeWithFloat32AndRepeatBitForBit) {
+  constexpr std::size_t kPrompt = 20;
+  const std::vector<std::int32_t> tokens = part(0, 60);
+  auto wider = family_.find("v2-real-heads");
+  const int narrow = wider["config"]["hidden_size"];
+  wider["config"]["hidden_size"] = 64;
+  for (auto& tensor : wider["tensors"])
+    for (auto& extent : tensor["shape"])
+      if (extent == narrow) extent = 64;
+  family_.write(wider, folder_.path());
+  LlamaRunner exact(folder_.path(), {.threads = 2, .dtype = DType::float32});
+  const Rows expected = logits_in_chunks(exact, tokens, {kPrompt, 1});
+  int taken = 0;
+  for (const DType dtype : {DType::bfloat16, DType::float16})
+    for (const DecodeChoice& choice : fused_choices(kFirstGpu.kind)) {
+      LlamaRunner model = runner(dtype, 1, choice);
+      const FusedDecode decode{.choice = choice, .page_size = 16, .num_sms = model.executor().lane().num_sms};
+      if (!model.executor().model().why_not_fused(decode).empty()) continue;
+      SCOPED_TRACE(testing::Message() << name_of(dtype) << ", " << text_of(choice));
+      const Rows fused = logits_in_chunks(model, tokens, {kPrompt, 1});
+      EXPECT_EQ(model.num_fused(), static_cast<int>(tokens.size() - kPrompt));
+      EXPECT_LE(mean_difference(fused, expected), bound(dtype));
+      LlamaRunner again = runner(dtype, 1, choice);
+      EXPECT_EQ(logits_in_chunks(again, tokens, {kPrompt, 1}), fused);
+      ++taken;
+    }
+  EXPECT_GE(taken, 4) << "clusters of two sizes at least, of both dtypes";
 }
 
 // A context of more positions than a piece has: the state is carried.
