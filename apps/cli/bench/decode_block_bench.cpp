@@ -27,11 +27,11 @@ struct BlockShape {
   const char* name;
   int hidden, heads, kv_heads, head_dim;
 };
-constexpr BlockShape kShapes[] = {{"llama-2-7b", 4096, 32, 32, 128},
-                                  {"llama-2-13b", 5120, 40, 40, 128},
-                                  {"llama-3-8b", 4096, 32, 8, 128},
-                                  {"llama-3.2-1b", 2048, 32, 8, 64},
-                                  {"qwen2.5-7b", 3584, 28, 4, 128}};
+constexpr BlockShape kHeadShapes[] = {{"llama-2-7b", 4096, 32, 32, 128},
+                                      {"llama-2-13b", 5120, 40, 40, 128},
+                                      {"llama-3-8b", 4096, 32, 8, 128},
+                                      {"llama-3.2-1b", 2048, 32, 8, 64},
+                                      {"qwen2.5-7b", 3584, 28, 4, 128}};
 
 // A layer's own operands.
 struct BlockLayer {
@@ -288,14 +288,14 @@ std::vector<BlockWay> DecodeBlockBench::ways() {
 }  // namespace
 
 std::unique_ptr<BlockBench> make_decode_block_bench(const BlockBenchOptions& options, int context) {
-  const auto shape = std::ranges::find_if(kShapes, [&](const BlockShape& of) { return of.name == options.shape; });
-  if (shape == std::end(kShapes)) return nullptr;
+  const auto shape = std::ranges::find_if(kHeadShapes, [&](const BlockShape& of) { return of.name == options.shape; });
+  if (shape == std::end(kHeadShapes)) return nullptr;
   return std::make_unique<DecodeBlockBench>(*shape, options, context);
 }
 
 std::vector<std::string> decode_block_shapes() {
   std::vector<std::string> names;
-  for (const BlockShape& shape : kShapes) names.emplace_back(shape.name);
+  for (const BlockShape& shape : kHeadShapes) names.emplace_back(shape.name);
   return names;
 }
 

@@ -32,7 +32,7 @@ struct LatentBenchShape {
   int cached_dim() const { return latent_dim + rope_dim; }
   int queries() const { return heads * query_dim(); }
 };
-constexpr LatentBenchShape kShapes[] = {{"deepseek-v2-lite", 2048, 16, 128, 64, 128, 512}};
+constexpr LatentBenchShape kLatentShapes[] = {{"deepseek-v2-lite", 2048, 16, 128, 64, 128, 512}};
 
 // A layer's own operands.
 struct LatentLayer {
@@ -285,14 +285,14 @@ class LatentBlockBench final : public BlockBench {
 
 std::unique_ptr<BlockBench> make_latent_block_bench(const BlockBenchOptions& options, int context) {
   const auto shape =
-      std::ranges::find_if(kShapes, [&](const LatentBenchShape& of) { return of.name == options.shape; });
-  if (shape == std::end(kShapes)) return nullptr;
+      std::ranges::find_if(kLatentShapes, [&](const LatentBenchShape& of) { return of.name == options.shape; });
+  if (shape == std::end(kLatentShapes)) return nullptr;
   return std::make_unique<LatentBlockBench>(*shape, options, context);
 }
 
 std::vector<std::string> latent_block_shapes() {
   std::vector<std::string> names;
-  for (const LatentBenchShape& shape : kShapes) names.emplace_back(shape.name);
+  for (const LatentBenchShape& shape : kLatentShapes) names.emplace_back(shape.name);
   return names;
 }
 

@@ -92,9 +92,9 @@ bool has_text(const nlohmann::json& choice) {
 // "401: the key is wrong", in one line.
 std::string error_text(long status, const std::string& body) {
   std::string message = body;
-  const auto json = nlohmann::json::parse(body, nullptr, false);
-  if (json.is_object() && json.contains("error") && json["error"].is_object())
-    message = json["error"].value("message", body);
+  const auto answer = nlohmann::json::parse(body, nullptr, false);
+  if (answer.is_object() && answer.contains("error") && answer["error"].is_object())
+    message = answer["error"].value("message", body);
   return fmt::format("{}: {}", status, printable(message, 200));
 }
 
