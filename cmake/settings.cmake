@@ -38,7 +38,7 @@ target_compile_definitions(heddle_settings INTERFACE HEDDLE_CUDA=$<BOOL:${HEDDLE
 target_compile_options(heddle_settings INTERFACE "$<BUILD_INTERFACE:$<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>>")
 
 if(HEDDLE_SANITIZE)
-  if(HEDDLE_SANITIZE MATCHES "address,undefined" AND NOT HEDDLE_FUZZ)
+  if(HEDDLE_SANITIZE MATCHES "address,undefined")
     set(doubled -fno-sanitize=null,vptr,object-size)  # AddressSanitizer finds these, too; a tenth of the compile time
   endif()
   target_compile_options(heddle_settings INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${HEDDLE_SANITIZE};${doubled};-fno-omit-frame-pointer;-fno-sanitize-recover=all;-g1>")

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Fuzzes every target, two or more at a time. Usage: tests/fuzz/run.sh [SECONDS a target] [WORKERS in all] [TARGET...]
-# Needs no compiler if heddle_fuzz is built: HEDDLE_FUZZ_PROGRAM names it (build/fuzz/tests/fuzz/heddle_fuzz),
-# HEDDLE_FUZZ_DATA tests/data. Under $OUT (build/fuzz/out): TARGET.log, corpus/TARGET (inputs that reach something new),
+# Needs no compiler if heddle_fuzz is built: HEDDLE_FUZZ_PROGRAM names it (build/asan/tests/fuzz/heddle_fuzz),
+# HEDDLE_FUZZ_DATA tests/data. Under $OUT (build/asan/out): TARGET.log, corpus/TARGET (inputs that reach something new),
 # findings/ (failing inputs; HEDDLE_FUZZ_WORKERS, 1, are the processes per target). Prints each finding with its
 # base64, ends with one line per target and "N passed, N failed"; exits 1 after a finding.
 set -uo pipefail
@@ -9,9 +9,9 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 seconds=${1:-60} workers=${2:-$(nproc)}
 shift $(($# < 2 ? $# : 2))
 root=$(cd "$here/../.." && pwd)
-program=${HEDDLE_FUZZ_PROGRAM:-$root/build/fuzz/tests/fuzz/heddle_fuzz}
+program=${HEDDLE_FUZZ_PROGRAM:-$root/build/asan/tests/fuzz/heddle_fuzz}
 export HEDDLE_FUZZ_DATA=${HEDDLE_FUZZ_DATA:-$root/tests/data}
-out=${OUT:-$root/build/fuzz/out}
+out=${OUT:-$root/build/asan/out}
 per_target=${HEDDLE_FUZZ_WORKERS:-1}
 targets=("$@")
 if [ $# -eq 0 ]; then

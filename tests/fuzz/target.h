@@ -1,6 +1,6 @@
 // Fuzz targets: functions that read any bytes as a file or a text. They must either accept them, with asserted
 // properties, or throw InputError. Anything else (another exception, a crash, a sanitizer's report, more than
-// `max_seconds` of CPU time) is a finding. libFuzzer drives them under the preset `fuzz`; every other preset replays
+// `max_seconds` of CPU time) is a finding. libFuzzer drives them under the preset `asan`; every other preset replays
 // the corpora as tests.
 #pragma once
 
