@@ -38,8 +38,10 @@ inline CUtensorMap batch_map(const Tensor& matrix, int box_rows, CUtensorMapL2pr
 
 template <class Config, class T>
 void enqueue_batch_of(const LinearParams& params, const BatchPlan& plan, const Lane& lane) {
-  LaunchShape shape{
-      .block = dim3(Config::kThreads), .shared_bytes = Config::kSharedBytes, .cluster = unsigned{Config::kCluster}};
+  LaunchShape shape{.grid = dim3(1),
+                    .block = dim3(Config::kThreads),
+                    .shared_bytes = Config::kSharedBytes,
+                    .cluster = unsigned{Config::kCluster}};
   const Weight& weight = params.weight;
   const int outputs = narrow<int>(weight.out_features / Config::kParts, "outputs");
   const int teams = batch_teams<Config, T>(shape, lane);
@@ -62,19 +64,12 @@ void enqueue_batch_of(const LinearParams& params, const BatchPlan& plan, const L
   launch_sm90("linear", linear_batch<Config, T>, shape, lane, op, maps, waits_of(lane.stream, "linear"));
 }
 
-// Columns of the right operand that hold no token cost no traffic, and WGMMA waits for its left operand up to 32 of them.
+// Columns of the right operand that hold no token cost no traffic, and up to 32 of them WGMMA waits for its left operand.
 template <StreamOutput kOutput, int kGroups, int kTilesOfGroup, int kCluster, class T>
-void enqueue_batch_for_tokens(const LinearParams& params, const BatchPlan& plan, const Lane& lane) {
+void enqueue_batch(const LinearParams& params, const BatchPlan& plan, const Lane& lane) {
   if (params.x.rows <= 32)
     return enqueue_batch_of<BatchConfig<kOutput, 32, kGroups, kTilesOfGroup, kCluster>, T>(params, plan, lane);
   enqueue_batch_of<BatchConfig<kOutput, 64, kGroups, kTilesOfGroup, kCluster>, T>(params, plan, lane);
-}
-
-template <StreamOutput kOutput, int kGroups, int kTilesOfGroup, class T>
-void enqueue_batch_for_cluster(const LinearParams& params, const BatchPlan& plan, const Lane& lane) {
-  if (plan.cluster == 1) return enqueue_batch_for_tokens<kOutput, kGroups, kTilesOfGroup, 1, T>(params, plan, lane);
-  if (plan.cluster == 2) return enqueue_batch_for_tokens<kOutput, kGroups, kTilesOfGroup, 2, T>(params, plan, lane);
-  enqueue_batch_for_tokens<kOutput, kGroups, kTilesOfGroup, 4, T>(params, plan, lane);
 }
 
 }  // namespace heddle

@@ -6,6 +6,7 @@
 
 #include "device/mbarrier_sm90.cuh"
 #include "device/tma_ring.h"
+#include "kernels/linear/linear_batch_tiles.h"
 #include "kernels/linear/linear_sm90_stream_shape.cuh"
 
 namespace heddle {
@@ -63,21 +64,6 @@ struct BatchConfig {
   static_assert(kTokens % 8 == 0 && kTokens <= 64 && kTilesOfGroup % kParts == 0 && 4 % kCluster == 0);
   static_assert(kSlots >= 3 && kStepsAhead >= 1 && kStepsAhead < kSlots && kPartRows <= 256);
   static_assert(sizeof(Slot) % kAlignment == 0 && kSharedBytes <= (std::size_t{219} << 10));
-};
-
-// The tiles of W: each output is in one. The first `longer` tiles have one output more than `height`.
-struct BatchTiles {
-  int count, height, longer;
-
-  // Of a grid in which `teams` clusters each take as many tiles, of at most `most` outputs.
-  static constexpr BatchTiles of(int outputs, int most, int teams) {
-    const int rounds = (outputs + most * teams - 1) / (most * teams);
-    const int count = rounds * teams < outputs ? rounds * teams : outputs;
-    return {.count = count, .height = outputs / count, .longer = outputs % count};
-  }
-
-  constexpr int begin(int tile) const { return tile * height + (tile < longer ? tile : longer); }
-  constexpr int outputs(int tile) const { return tile < longer ? height + 1 : height; }
 };
 
 }  // namespace heddle

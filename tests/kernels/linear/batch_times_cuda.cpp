@@ -150,6 +150,7 @@ class Times {
 
   LinearParams params(const Gemm& gemm, std::int64_t tokens, int set, Buffer& y) {
     LinearParams params{.x = {x_.data(), tokens, gemm.features, gemm.features, DType::bfloat16},
+                        .weight = {},
                         .y = {y.data(), tokens, gemm.rows, gemm.rows, dtype_of_y(gemm)},
                         .role = gemm.role};
     Weight& weight = params.weight;
@@ -191,8 +192,7 @@ class Times {
         linear(params(gemm, tokens, set, y_), lane());
     });
     for (const bool line_pairs : {false, true})
-      for (BatchPlan plan : batch_plans()) {
-        if (gated && plan.tile_rows < 128) continue;
+      for (BatchPlan plan : gated ? swiglu_batch_plans() : batch_plans()) {
         plan.line_pairs = line_pairs;
         add(fmt::format("cluster {} rows {}{}", plan.cluster, plan.tile_rows, line_pairs ? " pairs" : ""),
             [=, this](int set) {
