@@ -72,7 +72,7 @@ void run_block_bench(const BlockBenchOptions& options) {
                        {"fraction_of_roofline", floor / median_seconds},
                        {"ratio_to_separate", against}};
       if (one.difference) way["relative_difference"] = *one.difference;
-      way.update(one.details);
+      if (!one.details.is_null()) way.update(one.details);
       ways.push_back(way);
       const auto us = [](double seconds) { return fmt::format("{:.1f}", seconds * 1e6); };
       rows.push_back({std::to_string(context), one.name, us(median_seconds), us(quantile(samples[i], 0.1)),

@@ -33,7 +33,7 @@ struct LatentBlockBarriers {
 template <class T, class Team, class Barrier, class Work>
 class LatentBlockBody {
  public:
-  // `memory`: LatentBlockMemory.end vectors of shared memory.
+  // `memory`: LatentBlockMemory.end vectors of shared memory, with room for Work::kTileVectors where partial attention lies.
   HEDDLE_HOST_DEVICE LatentBlockBody(const Team& team, const LatentBlockShape& shape, int unit,
                                      LatentBlockBarriers<Barrier>& barriers, Vector16* memory, Work& work,
                                      const KernelWaits& waits)
@@ -42,7 +42,7 @@ class LatentBlockBody {
         unit_(unit),
         barriers_(barriers),
         memory_(memory),
-        at_(shape, static_cast<int>(sizeof(T))),
+        at_(shape, static_cast<int>(sizeof(T)), 0, Work::kTileVectors),
         work_(work),
         waits_(waits) {}
 

@@ -14,6 +14,8 @@ namespace heddle {
 template <class T, class Team>
 class LatentBlockCpuWork : public BlockRowsCpu<T> {
  public:
+  static constexpr int kTileVectors = 0;  // rows of the cache are read where they are
+
   using Base = BlockRowsCpu<T>;
   using Base::exp2, Base::rounded, Base::to_float;
 

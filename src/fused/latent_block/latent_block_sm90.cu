@@ -46,7 +46,7 @@ struct LatentWork {
   float correction[kMostHeads];
 };
 constexpr int kWorkVectors = LatentBlockMemory::vectors(sizeof(LatentWork));
-constexpr int kTileVectors = LatentBlockMemory::vectors(2 * kTileKeys * kTileStride * 2);
+constexpr int kTilesVectors = LatentBlockMemory::vectors(2 * kTileKeys * kTileStride * 2);
 
 struct LatentKernelParams {
   LatentBlockParams block;
@@ -59,6 +59,8 @@ struct LatentKernelParams {
 template <class T, int kTokenTiles>
 class LatentGpuWork {
  public:
+  static constexpr int kTileVectors = kTilesVectors;
+
   __device__ LatentGpuWork(const LatentKernelParams& params, const ClusterBlock& team, int unit, Vector16* memory)
       : block_(params.block),
         shape_(params.shape),
@@ -494,11 +496,11 @@ struct LatentPlaces {
 };
 LatentPlaces places_of(const LatentBlockShape& shape) {
   if (shape.meets()) {
-    const LatentBlockMemory at(shape, 2, kWorkVectors, kTileVectors);
+    const LatentBlockMemory at(shape, 2, kWorkVectors, kTilesVectors);
     return {at.work, at.partial, at.end};
   }
   const int end = LatentHeadMemory(shape, 2).end;
-  return {end, end + kWorkVectors, end + kWorkVectors + kTileVectors};
+  return {end, end + kWorkVectors, end + kWorkVectors + kTilesVectors};
 }
 
 LaunchShape launch_of(const LatentBlockShape& shape) {

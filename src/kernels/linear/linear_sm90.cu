@@ -7,6 +7,7 @@
 #include "base/dtype_switch.h"
 #include "base/error.h"
 #include "kernels/linear/linear_few_rows_sm90.h"
+#include "kernels/linear/linear_sm90_batch.h"
 #include "kernels/linear/linear_sm90_large.h"
 #include "kernels/linear/linear_sm90_plain.cuh"
 #include "kernels/linear/linear_sm90_stream.h"
@@ -129,7 +130,12 @@ bool is_large(const LinearParams& params) {
 void linear_sm90(const LinearParams& params, const Lane& lane) {
   if (is_for_few_rows(params)) return linear_few_rows(params, lane);
   if (is_for_stream(params)) return linear_stream(params, lane);
+  if (is_for_batch(params, lane)) return linear_batch(params, lane);
   if (!is_large(params)) return multiply_plainly(params, lane);
+  linear_cublas_lt(params, lane);
+}
+
+void linear_cublas_lt(const LinearParams& params, const Lane& lane) {
   if (!adds_bias_exactly(params)) return multiply_and_add_bias(params, lane);
   linear_large(with_bias_of_y(params, lane), lane);
 }

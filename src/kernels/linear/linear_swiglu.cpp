@@ -3,6 +3,7 @@
 #include "base/device.h"
 #include "device/free_pair.h"
 #include "kernels/dry_run.h"
+#include "kernels/linear/linear_sm90_batch.h"
 #include "kernels/linear/linear_sm90_stream.h"
 #include "kernels/linear/linear_swiglu_sm90.h"
 #include "kernels/rows/swiglu.h"
@@ -10,12 +11,13 @@
 namespace heddle {
 namespace {
 
-enum class Fusion { none, stream, tiles };
+enum class Fusion { none, stream, batch, tiles };
 
 Fusion fusion_of(const LinearSwigluParams& params, Device device) {
   if constexpr (kHaveCuda)
     if (device.kind == DeviceKind::cuda) {
       if (is_for_swiglu_stream(params)) return Fusion::stream;
+      if (is_for_swiglu_batch(params)) return Fusion::batch;
       if (is_for_swiglu_tiles(params)) return Fusion::tiles;
     }
   return Fusion::none;
@@ -36,6 +38,7 @@ void linear_swiglu(const LinearSwigluParams& params, const Lane& lane) {
   if (fusion != Fusion::none && recorded(params, lane)) return;
   if constexpr (kHaveCuda) {
     if (fusion == Fusion::stream) return linear_swiglu_stream(params, lane);
+    if (fusion == Fusion::batch) return linear_swiglu_batch(params, lane);
     if (fusion == Fusion::tiles && hold_a_pair(lane.num_sms)) return linear_swiglu_tiles(params, lane);
   }
   linear(params.gate_up, lane);

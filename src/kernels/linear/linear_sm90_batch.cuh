@@ -1,0 +1,339 @@
+// GEMM of a decode batch: 17 to 64 tokens, few enough that memory bounds it, too many for linear_sm90_stream.cuh, whose
+// blocks each read all of x: with 64 tokens and 31 rows of W a block, x is twice as much as W. WGMMA takes 64 rows of W as
+// its left operand and all tokens as its right one.
+//
+// The blocks of a cluster have the same rows of W, a tile, and each its part of k. So a tile can be as high as its block's
+// accumulators allow, and a block reads its part of x alone. At the end of a tile the blocks push their sums to the one
+// that stores them, each a share of the rows, which adds them in the order of k. A row is never split between clusters:
+// nobody waits for another cluster, and no bit depends on the number of SMs or on time.
+//
+// One warp streams W through a ring by TMA and begins while the kernel ahead runs; a second one waits for that kernel and
+// loads x into the same slots. The other warps multiply.
+//
+// linear_sm90_batch_shape.cuh has the sizes, docs/notes/linear_gpu.md the measurements.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "device/cluster/cluster_sm90.cuh"
+#include "device/even_parts.h"
+#include "device/launch_sm90.cuh"
+#include "device/mbarrier_sm90.cuh"
+#include "device/tensor_map_sm90.cuh"
+#include "kernels/linear/linear_sm90_batch_shape.cuh"
+#include "kernels/rows/swiglu_sm90.cuh"
+#include "kernels/sm90/instructions_sm90.cuh"
+#include "kernels/sm90/wgmma_sm90.cuh"
+
+namespace heddle {
+
+struct BatchOperands {
+  const float* bias;  // or null
+  void* y;
+  std::int64_t y_stride;
+  int num_tokens;
+  int outputs, steps;  // of all tiles; along k
+  BatchTiles tiles;
+  bool y_is_float;
+};
+
+// Of x, and of W in boxes as high as each kind of tile.
+struct BatchMaps {
+  CUtensorMap tokens, weights, longer_weights;
+};
+
+// A block's part of k: steps [first, end).
+struct BatchSteps {
+  int first, end;
+
+  template <class Config>
+  static __device__ BatchSteps of(int steps, int rank) {
+    const auto count = static_cast<std::uint32_t>(steps), part = static_cast<std::uint32_t>(rank);
+    constexpr std::uint32_t kParts = Config::kCluster;
+    return {.first = static_cast<int>(begin_of_part(count, part, kParts)),
+            .end = static_cast<int>(begin_of_part(count, part + 1, kParts))};
+  }
+};
+
+// Calls f(tile) for the tiles of this block's cluster. All roles of a block go through them in this order.
+template <class Config, class F>
+__device__ void each_batch_tile(const BatchTiles& tiles, F f) {
+  const int first = static_cast<int>(blockIdx.x) / Config::kCluster;
+  const int teams = static_cast<int>(gridDim.x) / Config::kCluster;
+  for (int tile = first; tile < tiles.count; tile += teams) f(tile);
+}
+
+// Issues the loads of W. One thread.
+template <class Config>
+__device__ void fetch_weights(const BatchOperands& op, const BatchMaps& maps, typename Config::Shared& shared, int rank,
+                              const KernelWaits& waits) {
+  const BatchSteps part = BatchSteps::of<Config>(op.steps, rank);
+  RingProducer<Config::kSlots> at;
+  int issued = 0;
+  each_batch_tile<Config>(op.tiles, [&](int tile) {
+    const int begin = op.tiles.begin(tile), height = op.tiles.outputs(tile);
+    const CUtensorMap& map = height == op.tiles.height ? maps.weights : maps.longer_weights;
+    const auto bytes = static_cast<std::uint32_t>(Config::kBlocks * Config::kParts * Config::kRowBytes * height);
+    for (int step = part.first; step < part.end; ++step, ++issued, at.advance()) {
+      if (issued >= Config::kSlots)
+        shared.ring.wait_until_empty(at, waits);
+      else if (issued >= Config::kStepsAhead)
+        shared.weights[issued - Config::kStepsAhead].wait(waits, 0);
+      sm90::Mbarrier& here = shared.weights[at.slot()];
+      here.arrive_expecting(bytes);
+#pragma unroll
+      for (int block = 0; block < Config::kBlocks; ++block)
+#pragma unroll
+        for (int i = 0; i < Config::kParts; ++i)
+          sm90::copy_box(
+              sm90::shared_address(shared.slots[at.slot()].weights[block]) + i * Config::kPartRows * Config::kRowBytes,
+              map, (step * Config::kBlocks + block) * Config::kBlockFeatures, begin + i * op.outputs, here.address());
+    }
+  });
+}
+
+// Issues the loads of x. One thread.
+template <class Config>
+__device__ void fetch_tokens(const BatchOperands& op, const BatchMaps& maps, typename Config::Shared& shared, int rank,
+                             const KernelWaits& waits) {
+  const BatchSteps part = BatchSteps::of<Config>(op.steps, rank);
+  RingProducer<Config::kSlots> at;
+  each_batch_tile<Config>(op.tiles, [&](int) {
+    for (int step = part.first; step < part.end; ++step, at.advance()) {
+      shared.ring.wait_until_empty(at, waits);
+      sm90::Mbarrier& here = shared.ring.full(at);
+      here.arrive_expecting(sizeof Config::Slot::tokens);
+#pragma unroll
+      for (int block = 0; block < Config::kBlocks; ++block)
+        sm90::copy_box(sm90::shared_address(shared.slots[at.slot()].tokens[block]), maps.tokens,
+                       (step * Config::kBlocks + block) * Config::kBlockFeatures, 0, here.address());
+    }
+  });
+}
+
+// The part of one warpgroup in this block's tiles. A thread has rows lane / 4 and lane / 4 + 8 of its warp's sixteen of
+// each 64 rows, and of every eight tokens tokens 2 * (lane % 4) + {0, 1}.
+template <class Config, class T>
+class BatchGroup {
+  using Shared = typename Config::Shared;
+  static constexpr int kTiles = Config::kTilesOfGroup, kTilesOfPart = kTiles / Config::kParts;
+  static constexpr int kFours = Config::kFours, kSums = 4 * kFours;
+
+ public:
+  // `warp`: of the block, in a register that the compiler knows to be uniform.
+  __device__ BatchGroup(const BatchOperands& op, Shared& shared, int warp, int rank, const KernelWaits& waits)
+      : op_(op), shared_(shared), waits_(waits), group_(warp / 4), warp_(warp % 4), rank_(rank) {}
+
+  __device__ void run() {
+    const BatchSteps part = BatchSteps::of<Config>(op_.steps, rank_);
+    const int teams = static_cast<int>(gridDim.x) / Config::kCluster;
+    if constexpr (Config::kCluster > 1) sm90::wait_for_cluster();  // others' barriers are initialised
+    int round = 0;
+    each_batch_tile<Config>(op_.tiles, [&](int tile) {
+      multiply(part.end - part.first);
+      if constexpr (Config::kCluster > 1) merge(round++, tile + teams < op_.tiles.count);
+      if (stores()) store(op_.tiles.begin(tile), op_.tiles.outputs(tile));
+      __syncwarp();
+    });
+  }
+
+ private:
+  static __device__ int lane() { return static_cast<int>(threadIdx.x) % 32; }
+  __device__ int owner() const { return warp_ / Config::kOwnWarps; }  // the block that stores this warp's rows
+  __device__ bool stores() const { return owner() == rank_; }
+
+  // Of `tile` of this group, in a block of a slot.
+  __device__ int first_row(int tile) const {
+    return tile / kTilesOfPart * Config::kPartRows + (group_ * kTilesOfPart + tile % kTilesOfPart) * 64;
+  }
+
+  // A slot is released when its WGMMAs have ended; the thread waits for them once those of the next slot are in flight.
+  __device__ void multiply(int steps) {
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile)
+#pragma unroll
+      for (int i = 0; i < kSums; ++i) sums_[tile][i] = 0;
+    std::uint32_t last_empty = 0;
+#pragma unroll 1
+    for (int step = 0; step < steps; ++step, at_.advance()) {
+      shared_.weights[at_.slot()].wait(waits_, at_.parity());
+      shared_.ring.wait_until_full(at_, waits_);
+      const auto& slot = shared_.slots[at_.slot()];
+#pragma unroll
+      for (int tile = 0; tile < kTiles; ++tile) sm90::pin(sums_[tile]);
+      sm90::wgmma_fence();
+#pragma unroll
+      for (int block = 0; block < Config::kBlocks; ++block) {
+        const std::uint64_t tokens = descriptor(slot.tokens[block], 0);
+#pragma unroll
+        for (int tile = 0; tile < kTiles; ++tile) {
+          const std::uint64_t weights = descriptor(slot.weights[block], first_row(tile));
+          constexpr int kFeatures = 16;  // per instruction, two bytes each
+#pragma unroll
+          for (int i = 0; i < Config::kBlockFeatures; i += kFeatures)
+            sm90::wgmma_ss<T>(sums_[tile], sm90::advanced(weights, 2 * i), sm90::advanced(tokens, 2 * i), 1);
+        }
+      }
+      sm90::wgmma_commit();
+      if (step > 0) {
+        sm90::wgmma_wait<1>();
+        release(last_empty);
+      }
+      last_empty = shared_.ring.empty(at_).address();
+    }
+    sm90::wgmma_wait<0>();
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) sm90::pin(sums_[tile]);
+    if (steps > 0) release(last_empty);
+  }
+
+  static __device__ std::uint64_t descriptor(const std::byte* block, int row) {
+    return sm90::matrix_descriptor<Config::kRowBytes>(sm90::shared_address(block) + row * Config::kRowBytes,
+                                                      8 * Config::kRowBytes, 0);
+  }
+
+  static __device__ void release(std::uint32_t empty) {
+    if (lane() == 0) sm90::arrive_in_block(empty);
+  }
+
+  // Pushes the sums of rows that other blocks store, and adds theirs to the others, in the order of k.
+  __device__ void merge(int round, bool again) {
+    if (group_ == 0 && warp_ == rank_ * Config::kOwnWarps && lane() == 0)
+      shared_.merged.arrive_expecting(Config::kPushedBytes);
+    if (stores())
+      take(round, again);
+    else
+      push(round);
+    __syncwarp();
+  }
+
+  __device__ void push(int round) const {
+    if (round > 0) shared_.taken.template wait<sm90::Patience, sm90::Writers::cluster>(waits_, (round - 1) % 2);
+    const int sender = rank_ < owner() ? rank_ : rank_ - 1;
+    const std::uint32_t to = sm90::address_in_block(sm90::shared_address(pushed(sender)), owner());
+    const std::uint32_t barrier = sm90::address_in_block(shared_.merged.address(), owner());
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile)
+#pragma unroll
+      for (int i = 0; i < kFours; ++i) sm90::push_four(to + (tile * kFours + i) * 512, four(tile, i), barrier);
+  }
+
+  __device__ void take(int round, bool again) {
+    shared_.merged.template wait<sm90::Patience, sm90::Writers::cluster>(waits_, round % 2);
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile)
+#pragma unroll
+      for (int i = 0; i < kFours; ++i) {
+        const float4 mine = four(tile, i);
+        float4 sum = mine;
+#pragma unroll
+        for (int block = 0; block < Config::kCluster; ++block) {
+          float4 v = mine;
+          if (block != rank_) v = pushed(block < rank_ ? block : block - 1)[(tile * kFours + i) * 32];
+          sum = block == 0 ? v : make_float4(sum.x + v.x, sum.y + v.y, sum.z + v.z, sum.w + v.w);
+        }
+        float* to = &sums_[tile][4 * i];
+        to[0] = sum.x, to[1] = sum.y, to[2] = sum.z, to[3] = sum.w;
+      }
+    __syncwarp();
+    if (!again || lane() >= Config::kCluster - 1) return;  // who has pushed for the last time may have ended
+    const int to = lane() < rank_ ? lane() : lane() + 1;
+    asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(
+                     sm90::address_in_block(shared_.taken.address(), to))
+                 : "memory");
+  }
+
+  __device__ float4 four(int tile, int i) const {
+    const float* from = &sums_[tile][4 * i];
+    return make_float4(from[0], from[1], from[2], from[3]);
+  }
+
+  // This lane's place in what a block pushes to the one that stores this warp's rows.
+  __device__ float4* pushed(int sender) const {
+    const int warp_of_sender = group_ * Config::kOwnWarps + warp_ % Config::kOwnWarps;
+    return shared_.pushed + (sender * Config::kGroups * Config::kOwnWarps + warp_of_sender) * (kTiles * kFours * 32) +
+           lane();
+  }
+
+  __device__ void store(int begin, int outputs) const {
+    if constexpr (Config::kOutput == StreamOutput::sums)
+      if (op_.y_is_float) return store_as<float>(begin, outputs);
+    store_as<T>(begin, outputs);
+  }
+
+  template <class Y>
+  __device__ void store_as(int begin, int outputs) const {
+#pragma unroll
+    for (int tile = 0; tile < kTilesOfPart; ++tile)
+#pragma unroll
+      for (int high = 0; high < 2; ++high) {
+        const int row = first_row(tile) + warp_ * 16 + high * 8 + lane() / 4;
+        if (row >= outputs) continue;
+        float bias[Config::kParts] = {};
+#pragma unroll
+        for (int part = 0; part < Config::kParts; ++part)
+          if (op_.bias != nullptr) bias[part] = op_.bias[begin + row + part * op_.outputs];
+        Y* const y = static_cast<Y*>(op_.y) + begin + row;
+#pragma unroll
+        for (int i = 0; i < 2 * kFours; ++i) {
+          const int token = i / 2 * 8 + lane() % 4 * 2 + i % 2;
+          if (token >= op_.num_tokens) continue;
+          const int at = i / 2 * 4 + high * 2 + i % 2;
+          float value = sums_[tile][at] + bias[0];
+          if constexpr (Config::kOutput == StreamOutput::swiglu)
+            value = gated(value, sums_[kTilesOfPart + tile][at] + bias[1], Y{});
+          y[token * op_.y_stride] = sm90::rounded<Y>(value);
+        }
+      }
+  }
+
+  const BatchOperands& op_;
+  Shared& shared_;
+  const KernelWaits& waits_;
+  const int group_, warp_, rank_;  // warp of the group
+  RingConsumer<Config::kSlots> at_;
+  float sums_[kTiles][kSums];
+};
+
+template <class Config, class T>
+__global__ void __launch_bounds__(Config::kThreads, 1)
+    linear_batch(const __grid_constant__ BatchOperands op, const __grid_constant__ BatchMaps maps,
+                 const __grid_constant__ KernelWaits waits) {
+  extern __shared__ std::byte memory[];
+  const std::uint32_t misaligned =
+      sm90::shared_address(memory) % Config::kAlignment;  // the swizzle follows address bits
+  auto& shared =
+      *reinterpret_cast<typename Config::Shared*>(memory + (misaligned == 0 ? 0 : Config::kAlignment - misaligned));
+  let_later_kernels_start();
+  if (threadIdx.x == 0) {
+    constexpr int kOthers = Config::kCluster - 1;
+    for (sm90::Mbarrier& barrier : shared.weights) barrier.init(1);
+    shared.ring.init({.producers = 1, .consumers = Config::kWarps});
+    if constexpr (kOthers > 0) {
+      shared.merged.init(1);
+      shared.taken.init(kOthers * Config::kGroups * Config::kOwnWarps);
+    }
+    sm90::publish_barriers();
+  }
+  __syncthreads();
+  if constexpr (Config::kCluster > 1) sm90::arrive_at_cluster();
+  const int rank = static_cast<int>(blockIdx.x) % Config::kCluster;
+  const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0);  // warp-uniform, and the compiler knows it
+  // An if with its else: where the multiplying warps end in a return of their own, the compiler serialises WGMMAs.
+  if (warp >= Config::kWarps) {
+    const bool first = threadIdx.x % 32 == 0;
+    if (warp == Config::kWarps && first) fetch_weights<Config>(op, maps, shared, rank, waits);
+    wait_for_earlier_kernels();
+    if (warp > Config::kWarps && first) fetch_tokens<Config>(op, maps, shared, rank, waits);
+    __syncwarp();
+    if constexpr (Config::kCluster > 1) sm90::wait_for_cluster();
+  } else {
+    wait_for_earlier_kernels();  // they may still read y
+    BatchGroup<Config, T>(op, shared, warp, rank, waits).run();
+  }
+}
+
+}  // namespace heddle

@@ -1,0 +1,75 @@
+// How linear_sm90_batch.cuh is launched.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "device/per_device.h"
+#include "kernels/linear/linear_sm90_batch.cuh"
+#include "kernels/linear/linear_sm90_batch.h"
+
+namespace heddle {
+
+// Clusters that run at a time: a GPU's parts may hold fewer than SMs / kCluster.
+template <class Config, class T>
+int batch_teams(const LaunchShape& shape, const Lane& lane) {
+  if constexpr (Config::kCluster == 1) return lane.num_sms;
+  static PerDevice<int> of_device;
+  const Device device = lane.stream.device();
+  const int most = of_device.get(device, [&] {
+    return clusters_of_device("linear", reinterpret_cast<const void*>(linear_batch<Config, T>), shape, device);
+  });
+  require(most > 0, "linear: {} has no clusters of {} blocks", name_of(device), Config::kCluster);
+  return std::clamp(lane.num_sms / Config::kCluster, 1, most);
+}
+
+inline CUtensorMap batch_map(const Tensor& matrix, int box_rows, CUtensorMapL2promotion promotion) {
+  return sm90::tensor_map("linear", {.data = matrix.data,
+                                     .rows = static_cast<std::uint64_t>(matrix.rows),
+                                     .columns = static_cast<std::uint64_t>(matrix.columns),
+                                     .row_stride = static_cast<std::uint64_t>(matrix.row_stride),
+                                     .box_rows = static_cast<std::uint32_t>(box_rows),
+                                     .box_columns = 64,
+                                     .swizzle = CU_TENSOR_MAP_SWIZZLE_128B,
+                                     .promotion = promotion});
+}
+
+template <class Config, class T>
+void enqueue_batch_of(const LinearParams& params, const BatchPlan& plan, const Lane& lane) {
+  LaunchShape shape{.grid = dim3(1),
+                    .block = dim3(Config::kThreads),
+                    .shared_bytes = Config::kSharedBytes,
+                    .cluster = unsigned{Config::kCluster}};
+  const Weight& weight = params.weight;
+  const int outputs = narrow<int>(weight.out_features / Config::kParts, "outputs");
+  const int teams = batch_teams<Config, T>(shape, lane);
+  const BatchTiles tiles = BatchTiles::of(outputs, Config::kPartRows, teams);
+  shape.grid = dim3(static_cast<unsigned>(std::min(teams, tiles.count) * Config::kCluster));
+  const Tensor w{const_cast<void*>(weight.row(0)), weight.out_features, weight.in_features, weight.in_features,
+                 weight.dtype};
+  const auto of_weights = plan.line_pairs ? CU_TENSOR_MAP_L2_PROMOTION_L2_256B : CU_TENSOR_MAP_L2_PROMOTION_L2_128B;
+  const BatchMaps maps{.tokens = batch_map(params.x, Config::kTokens, CU_TENSOR_MAP_L2_PROMOTION_L2_128B),
+                       .weights = batch_map(w, tiles.height, of_weights),
+                       .longer_weights = batch_map(w, std::min(tiles.height + 1, Config::kPartRows), of_weights)};
+  const BatchOperands op{.bias = weight.bias,
+                         .y = params.y.data,
+                         .y_stride = params.y.row_stride,
+                         .num_tokens = static_cast<int>(params.x.rows),
+                         .outputs = outputs,
+                         .steps = static_cast<int>(ceil_div<std::int64_t>(weight.in_features, Config::kStepFeatures)),
+                         .tiles = tiles,
+                         .y_is_float = params.y.dtype == DType::float32};
+  launch_sm90("linear", linear_batch<Config, T>, shape, lane, op, maps, waits_of(lane.stream, "linear"));
+}
+
+// Columns of the right operand that hold no token cost no traffic, and up to 32 of them WGMMA waits for its left operand.
+template <StreamOutput kOutput, int kGroups, int kTilesOfGroup, int kCluster, class T>
+void enqueue_batch(const LinearParams& params, const BatchPlan& plan, const Lane& lane) {
+  if (params.x.rows <= 32)
+    return enqueue_batch_of<BatchConfig<kOutput, 32, kGroups, kTilesOfGroup, kCluster>, T>(params, plan, lane);
+  enqueue_batch_of<BatchConfig<kOutput, 64, kGroups, kTilesOfGroup, kCluster>, T>(params, plan, lane);
+}
+
+}  // namespace heddle
