@@ -4,7 +4,7 @@
     bench/report_steps.py [RESULTS_FOLDER [OUTPUT_FOLDER]]
 
 Reads `experts-X-decode-*.json` and `modes-X-{MODE}-{decode,prefill}-*.json` (`heddle bench decode|prefill`), and
-`modes-X-figure-4.json` (`heddle bench token-weave --figure 4`). All figures come from the files; do not edit the pages by hand.
+`modes-X-figure-N.json` (`heddle bench token-weave --figure N`, N 4, 9, 11, 12, 14). All figures come from the files; do not edit the pages by hand.
 """
 import argparse
 import json
@@ -78,6 +78,21 @@ def milliseconds(case, bench):
     return case["milliseconds_per_token"] if bench == "decode" else case["seconds"]["median"] * 1e3
 
 
+def ranks_of(name, record):
+    """So many ranks, and whether they share a GPU, where no link is crossed."""
+    return f"{record['ranks']} ranks" + (" that share the GPU" if "-shared-" in name else "")
+
+
+# Figures of steps in each mode, against the same step without communication.
+STEP_FIGURES = {9: "One part, equal and smart split", 11: "Latency of a prompt", 14: "One layer"}
+
+
+def step_figure(number, title, name, record):
+    rows = [[row["tokens"], row["mode"], row["split"], f"{row['seconds']['median'] * 1e3:.2f}", f"{row['of_no_comm']:.3f}"] for row in record["rows"]]
+    return [f"## {title} (figure {number}), {record['model']}, {ranks_of(name, record)}", "", source(name, record) + ".", "",
+            table(["tokens", "mode", "split", "ms", "of no-comm"], rows)]
+
+
 def modes(folder):
     page = ["# How ranks add what blocks leave", "",
             "Made by `bench/report_steps.py`. What was expected and what it means: [notes/token_weave.md](../notes/token_weave.md).", "",
@@ -90,32 +105,37 @@ def modes(folder):
             runs.setdefault((found[1], found[3], found[4]), {})[found[2]] = (name, record)
     for (_, bench, model), of in runs.items():
         name, record = of["default"]
-        floor = {(case["batch"], case["context"], case["tokens"]): milliseconds(case, bench) for case in of["no-comm"][1]["cases"]}
         base = [milliseconds(case, bench) for case in record["cases"]]
         head = [f"{c['batch']} x {c['context']}" if bench == "decode" else f"{c['tokens']} tokens" for c in record["cases"]]
         rows = []
         for mode in (mode for mode in MODES if mode in of):
             times = [milliseconds(case, bench) for case in of[mode][1]["cases"]]
             rows.append([mode, *(f"{time:.2f} ({first / time:.2f}x)" for time, first in zip(times, base))])
-        page += [f"## {model}, {bench}, {record['ranks']} ranks", "", source(name, record) + ", likewise the other modes. Milliseconds a step, and"
-                 f" the default's over it; communication takes {', '.join(f'{1 - f / b:.0%}' for f, b in zip(floor.values(), base))} of the default's.", "",
-                 table(["mode", *head], rows)]
+        shares = ""
+        if "no-comm" in of:
+            floor = [milliseconds(case, bench) for case in of["no-comm"][1]["cases"]]
+            shares = f"; communication takes {', '.join(f'{1 - f / b:.0%}' for f, b in zip(floor, base))} of the default's"
+        page += [f"## {model}, {bench}, {ranks_of(name, record)}", "", source(name, record) + ", likewise the other modes. Milliseconds a step, and"
+                 f" the default's over it{shares}.", "", table(["mode", *head], rows)]
     for name, record in records_of(folder, "modes-*-figure-4.json"):
         tokens = sorted({row["tokens"] for row in record["rows"]})
         for row in record["rows"]:  # as older records call it
             row["way"] = {"all-reduce, norm": "Heddle's all-reduce, norm"}.get(row["way"], row["way"])
         ways = dict.fromkeys(row["way"] for row in record["rows"])
         time = {(row["way"], row["tokens"]): row["microseconds"] for row in record["rows"]}
-        page += [f"## All-reduce, residual and norm, rows {record['rows'][0]['hidden']} wide, {record['ranks']} ranks", "",
+        page += [f"## All-reduce, residual and norm, rows {record['rows'][0]['hidden']} wide, {ranks_of(name, record)}", "",
                  source(name, record) + ". Microseconds by tokens. Not here: " + record["not_reproducible_here"] + ".", "",
                  table(["way", *map(str, tokens)], [[way, *(f"{time[way, count]:.1f}" for count in tokens)] for way in ways])]
         if not any("NCCL" in way for way in ways):
             page += ["This record has no row by NCCL, so it compares Heddle's operators with each other alone.", ""]
+    for number, title in STEP_FIGURES.items():
+        for name, record in records_of(folder, f"modes-*-figure-{number}.json"):
+            page += step_figure(number, title, name, record)
     for name, record in records_of(folder, "modes-*-figure-12.json"):
         rows = [[row["workload"], row["mode"], row.get("split_tokens", "not recorded"),
                  f"{row['seconds']['median']:.3f} ({row['seconds']['p10']:.3f} to {row['seconds']['p90']:.3f})",
                  f"{row['tokens_per_second']:.0f}", f"{row['of_default']:.2f}"] for row in record["rows"]]
-        page += [f"## Throughput of traces, {record['model']}, {record['ranks']} ranks", "",
+        page += [f"## Throughput of traces, {record['model']}, {ranks_of(name, record)}", "",
                  source(name, record) + ". Target: 1.15 of default.", "",
                  table(["workload", "mode", "split from", "s (p10 to p90)", "tokens/s", "of default"], rows)]
         if not any("steps_in_two_parts" in row for row in record["rows"]):

@@ -679,7 +679,7 @@ sequence_attention() {
     "--gtest_output=json:$logs/sequence-test_parallel.json"
   for tokens in 9216 37376 167504; do
     for head_dim in 128 64; do
-      run_with_baselines "sequence-figure-12-$tokens-x-$head_dim" 60 sequence-attention --figure 12 --tokens $tokens \
+      run_with_baselines "sequence-figure-12-$tokens-x-$head_dim" 150 sequence-attention --figure 12 --tokens $tokens \
         --head-dim $head_dim --heads 24 --compare torch --device cuda:0 \
         --json "$logs/sequence-figure-12-$tokens-x-$head_dim-$card.json"
     done

@@ -29,9 +29,9 @@ FabricOptions host_options(int world_size, const NvlinkOptions& options) {
 // What is wrong with a GPU is said when the fabric is opened on it.
 void warm_up(int first_device, int num_devices, PeerMemoryKind memory) {
   prepare_shared_gpu();
-  int former = 0;
-  const bool any = cudaGetDevice(&former) == cudaSuccess;
-  for (int device = first_device; any && device < first_device + num_devices; ++device)
+  int former = 0, count = 0;
+  const bool any = cudaGetDevice(&former) == cudaSuccess && cudaGetDeviceCount(&count) == cudaSuccess;
+  for (int device = first_device; any && device < std::min(first_device + num_devices, count); ++device)
     if (cudaSetDevice(device) == cudaSuccess) cudaFree(nullptr);
   if (any) cudaSetDevice(former);
   cudaGetLastError();
