@@ -100,7 +100,9 @@ std::string LatentAttention::why_not_fused(const FusedDecode& decode,
   if (decode.choice.form != DecodeChoice::Form::clusters) return "latent attention has no streamed form";
   if (decode.choice.parts != 1)
     return fmt::format("{} parts of the query heads, latent attention has a cluster for each", decode.choice.parts);
-  return why_not_fused_on(decode_shape(decode.num_tokens, decode.choice, device), dtype, device, decode.num_sms);
+  LatentBlockShape shape = decode_shape(decode.num_tokens, decode.choice, device);
+  shape.mapping.cluster = decode.choice.cluster;  // the CPU's own is 1 whatever was chosen
+  return why_not_fused_on(shape, dtype, device, decode.num_sms);
 }
 
 // [num_tokens, num_heads * query_dim]: the first columns of `down`, or made of them.
