@@ -13,6 +13,7 @@
 #include "base/json.h"
 #include "base/printable.h"
 #include "weights/folder_file.h"
+#include "weights/model_folder.h"
 
 #include <nlohmann/json.hpp>
 
@@ -145,11 +146,13 @@ std::optional<std::string> what_folder(const fs::path& folder) {
   if (const auto name = first(".safetensors")) return stray_safetensors(folder, *name);
   for (const std::string_view name : {"tf_model.h5", "flax_model.msgpack"})
     if (has(name)) return about(name, "these weights are TensorFlow's or Flax's; Heddle reads safetensors");
-  if (has("config.json") && is_there(folder / "../../refs") && is_there(folder / "../../blobs"))
+  if (const auto repository = repository_of_folder(folder.parent_path().parent_path());
+      repository && has("config.json"))
     return fmt::format(
-        "{}: this snapshot of Hugging Face's cache holds no weights. Is the download complete? `hf download NAME` "
-        "goes on with it",
-        folder.string());
+        "{}: this snapshot of Hugging Face's cache holds no weights. Is the download complete? This goes on with it: "
+        "hf "
+        "download {}",
+        folder.string(), *repository);
   return std::nullopt;
 }
 
