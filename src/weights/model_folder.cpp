@@ -42,16 +42,6 @@ bool is_plain_name(std::string_view name) {
          !name.ends_with('-') && !name.ends_with('.');
 }
 
-// The names in a folder; none if it cannot be read.
-std::vector<std::string> names_in(const fs::path& folder) {
-  std::vector<std::string> names;
-  std::error_code error;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
-    names.push_back(entry->path().filename().string());
-  std::ranges::sort(names);
-  return names;
-}
-
 std::vector<std::string> snapshots_in(const fs::path& repository) {
   std::vector<std::string> names = names_in(repository / "snapshots");
   for (std::string& name : names) name = printable(name, 100);

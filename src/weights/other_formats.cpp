@@ -35,16 +35,6 @@ constexpr std::string_view kOriginalLayout =
     "these weights are in their authors' own layout; Heddle reads the layout of transformers (config.json, "
     "model.safetensors). Download the model in that layout, or convert it with transformers";
 
-// The names in the folder, sorted.
-std::vector<std::string> names_in(const fs::path& folder) {
-  std::vector<std::string> names;
-  std::error_code error;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
-    names.push_back(entry->path().filename().string());
-  std::ranges::sort(names);
-  return names;
-}
-
 bool has_gguf_magic(const fs::path& path) {
   std::array<char, 4> magic{};
   std::ifstream(path, std::ios::binary).read(magic.data(), magic.size());
