@@ -521,7 +521,9 @@ void run(const InspectOptions& options) {
   const FolderReport report = examine_or_say_why(options);
   write_stdout(options.json ? json_text(json_of(report)) : text_of(report));
   if (!report.damaged.empty())
-    throw_error<InputError>("{}: {} of its tensors have NaN or infinities", report.folder, report.damaged.size());
+    throw_error<InputError>("{}: {} NaN or infinities", report.folder,
+                            report.damaged.size() == 1 ? "one of its tensors has"
+                                                       : fmt::format("{} of its tensors have", report.damaged.size()));
   if (!report.unsupported.empty())
     throw_error<InputError>("{}: {} unsupported, so Heddle cannot run all of it", report.folder,
                             report.unsupported.size() == 1

@@ -97,16 +97,17 @@ std::string similar_model(const std::string& model) {
 
 [[noreturn]] void fail_missing(const std::string& model) {
   const std::string near = similar_model(model);
-  const std::string meant = near.empty() ? std::string() : fmt::format(". Did you mean {}?", near);
+  const std::string meant = near.empty() ? std::string() : fmt::format(" Did you mean {}?", near);
   if (is_repository_name(model)) {
     const fs::path cache = hub_cache();
     throw_error<InputError>(
-        "{}: no such folder, and no such model in the cache of Hugging Face{}. Download it: hf download {} (from the "
-        "Python package huggingface_hub), then give the same name{}",
-        model, cache.empty() ? std::string() : fmt::format(" ({})", cache.string()), model, meant);
+        "{}: no such folder, and no such model in the cache of Hugging Face{}.{} it: hf download {} (from the "
+        "Python package huggingface_hub), then give the same name",
+        model, cache.empty() ? std::string() : fmt::format(" ({})", cache.string()),
+        meant.empty() ? " Download" : meant + " Or download", model);
   }
-  throw_error<InputError>("{}: no such folder. Give the folder that holds config.json and the weights{}{}", model,
-                          is_plain_name(model) ? ", or ORG/NAME of a model in the cache of Hugging Face" : "", meant);
+  throw_error<InputError>("{}: no such folder.{} Give the folder that holds config.json and the weights{}", model,
+                          meant, is_plain_name(model) ? ", or ORG/NAME of a model in the cache of Hugging Face" : "");
 }
 
 fs::path folder_in_cache(std::string_view name) {

@@ -350,11 +350,11 @@ std::string summary_of(const Run& run, const PlmrDevice& device, const WaferLayo
     lines += line_text("regions of prefill", fmt::format("{} of {} on {}", layout.prefill.regions,
                                                          text_of(layout.prefill_mesh), device.name));
   lines += line_text(
-      "regions", fmt::format("{} of {} on {}{}", layout.decode.regions, text_of(layout.decode_mesh), device.name,
-                             run.idle_share > 0 ? fmt::format("; a token leaves {:.0f} % of their time idle, for one "
-                                                              "works at a time",
-                                                              100 * run.idle_share)
-                                                : ""));
+      "regions",
+      fmt::format("{} of {} on {}{}", layout.decode.regions, text_of(layout.decode_mesh), device.name,
+                  run.idle_share > 0 ? fmt::format("; pipeline utilisation {:.0f} %: one region works at a time",
+                                                   100 * (1 - run.idle_share))
+                                     : ""));
   return lines;
 }
 
