@@ -385,7 +385,7 @@ void require_a_right_text(const std::vector<Text>& texts, Failures& failures) {
 void score(const ScoreOptions& options) {
   if (followed(options.model)) return;
   if (options.num_top > 0 && !options.text && !options.json)
-    throw InputError("--top: of what is not given by --text they are written with --json only");
+    throw InputError("--top: without --text, the likeliest tokens are written with --json only");
   const std::unique_ptr<ModelSource> source = open_model(options.model.model);
   LazyTokenizer tokenizer(options.model.model);
   std::vector<Text> texts = read_texts(options, tokenizer);

@@ -212,6 +212,11 @@ TEST_F(OtherFormats, FoldersAreNamed) {
   }
 }
 
+TEST_F(OtherFormats, AFolderAboveAModelNamesIt) {
+  write("above/m/config.json", "{}");
+  EXPECT_THAT(checkpoint_error("above"), StartsWith("above: holds no config.json. Did you mean "));
+}
+
 TEST_F(OtherFormats, ASnapshotWithoutWeightsIsAnUnfinishedDownload) {
   add_model("hub", "models--acme--part");
   EXPECT_THAT(
