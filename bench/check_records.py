@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Names the records in bench/results whose commit is missing, dirty or not in this history. Exits with 1 if there are any.
+"""Names the records in bench/results whose commit is missing, dirty or not in this history. Exits with 1 if there are any,
+with 77 where there is no whole history to look in.
 
     bench/check_records.py
 
@@ -32,6 +33,12 @@ def in_history(commit):
                           check=False).returncode == 0
 
 
+def has_history():
+    shallow = subprocess.run(["git", "-C", ROOT, "rev-parse", "--is-shallow-repository"], capture_output=True, text=True,
+                             check=False)
+    return shallow.stdout.strip() == "false"
+
+
 def read(path):
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".json":
@@ -46,6 +53,9 @@ def commits_in(path):
 
 
 def main():
+    if not has_history():
+        print("check_records.py: there is no whole history here, so commits cannot be looked up: git fetch --unshallow")
+        sys.exit(77)
     faults = 0
     known = {}
     for path in sorted((ROOT / "bench/results").glob("*.json*")) + sorted((ROOT / "bench/results").glob("*.lines")):

@@ -62,12 +62,12 @@ def table_1(record, busy):
         ours = [f"{us(off['seconds']['median'])} ({off['route']})"]
         if on:
             ours += [f"{us(on['seconds']['median'])} ({on['route']})", f"{off['seconds']['median'] / on['seconds']['median']:.2f}x",
-                     f"{us(on['floor_seconds'])}, {on['fraction_of_floor']:.0%}"]
+                     us(on["floor_seconds"]), f"{on['fraction_of_floor']:.0%}"]
         else:
-            ours += ["does not fit", "", ""]
+            ours += ["does not fit", "", "", ""]
         rows.append([one["operation"], one["cluster"], one["kib"], *ours,
                      f"{paper['off_chip_us']:.2f} / {paper['on_chip_us']:.2f} = {paper['off_chip_us'] / paper['on_chip_us']:.2f}x" if paper else ""])
-    return table(["operation", "cluster", "KiB", "off chip, us", "on chip, us", "ratio", "floor on chip, us, and its share",
+    return table(["operation", "cluster", "KiB", "off chip, us", "on chip, us", "ratio", "roofline on chip, us", "of the roofline",
                   "the paper, H100: off / on"], rows)
 
 
@@ -114,7 +114,7 @@ def main():
         for busy, words in (("one", "one cluster alone"), ("all", "all clusters busy")):
             page += [f"## {gpu}: ClusterReduce and ClusterGather, {words} (Table 1)", "",
                      "Microseconds a call of 500 in one kernel. KiB: of all blocks' buffers; of a gather, when it is done. The best way on"
-                     " and off the chip. The floor: a latency a round, and a block's bytes at its share of the rate above, which was measured with every cluster busy: a cluster alone, whose blocks share no path with others, can be faster. The paper times"
+                     " and off the chip. The roofline: a latency a round, and a block's bytes at its share of the rate above, which was measured with every cluster busy: a cluster alone, whose blocks share no path with others, can be faster. The paper times"
                      " one call by itself and does not say of how many blocks.", "", table_1(record, busy)]
         stem = options.output.with_suffix("")
         plots.clusters(record["figure_5"], f"{gpu}: clusters", f"{stem}-figure-5.svg")

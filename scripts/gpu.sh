@@ -54,7 +54,7 @@
 #                  of the others without, prefill without, the last MODEL with PyTorch, start of llama-3-8b
 #   MODEL: llama-3-8b llama-2-7b llama-3.2-1b (default: these three, in this order).
 #   vllm and flashinfer need .peers/vllm and .peers/flashinfer (site.tar.xz, install.sh) and the scripts .peers/vllm_peer.py and
-#   .peers/flashinfer_peer.py in the tree; bench/README.md describes them.
+#   .peers/flashinfer_peer.py in the tree; bench/README.md describes those of FlashInfer.
 # Each of the two groups has a bundle of its own (gpu_bundle.sh; gpu_bundle.sh --one-gpu), and one call takes steps of one group.
 # Ranks are processes except in `threads`. Every run has a time limit, and the whole call one of M minutes (9). Prints a line
 # per run; exits with 1 when one failed. After each run $OUT (or build/gpu-results) holds the results so far: a JSON line per

@@ -172,8 +172,9 @@ def main():
             results.append(compare(os.path.basename(folder.rstrip("/")), arguments.heddle, folder, {"text": text}, ids,
                                    window, stride))
     if arguments.record:
+        record = record_of(results, arguments.heddle)  # before the file changes, which would make the tree dirty
         with open(RECORD, "w", encoding="utf-8") as file:
-            json.dump(record_of(results, arguments.heddle), file, indent=1)
+            json.dump(record, file, indent=1)
             file.write("\n")
         write_page()
     sys.exit(0 if max(result["largest"] for result in results) <= BOUND else 1)

@@ -105,4 +105,11 @@ InputText read_input(const std::string& file, std::size_t max_bytes) {
   return {.text = read_to_end(OpenFile(file).descriptor(), file, max_bytes), .where = file};
 }
 
+std::optional<InputText> piped_input(std::size_t max_bytes) {
+  if (::isatty(STDIN_FILENO) == 1) return std::nullopt;
+  InputText input = read_input("-", max_bytes);
+  if (input.text.empty()) return std::nullopt;
+  return input;
+}
+
 }  // namespace heddle

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,10 @@ struct InputText {
 // Reads everything. FIFOs, the pipes of process substitutions and devices are read to their end; opening a FIFO waits
 // for its writer. Throws as read_file does; InputError when there are more than `max_bytes`.
 InputText read_input(const std::string& file, std::size_t max_bytes);
+
+// What was piped in, for a command that was given neither a text nor a file. Nothing where standard input is a terminal
+// or empty.
+std::optional<InputText> piped_input(std::size_t max_bytes);
 
 // Whether what the file holds comes bit by bit: a FIFO, the pipe of a process substitution, a terminal or another device.
 bool is_stream(const std::string& file);

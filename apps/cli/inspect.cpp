@@ -19,6 +19,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/progress.h"
 #include "cli/commands.h"
 #include "cli/format_text.h"
 #include "cli/model_options.h"
@@ -32,6 +33,7 @@
 #include "models/registry.h"
 #include "text/tokenizer/tokenizer.h"
 #include "weights/checkpoint.h"
+#include "weights/damage.h"
 #include "weights/model_folder.h"
 #include "weights/synthetic_model.h"
 
@@ -46,6 +48,7 @@ constexpr std::size_t kMaxTokenizerBytes = std::size_t{256} << 20;
 struct InspectOptions {
   std::string folder;
   bool json = false;
+  bool check_weights = false;  // read them all
   int ranks = 1;
   int context_ranks = 1;
 };
@@ -79,6 +82,7 @@ struct FolderReport {
   std::optional<TokenizerFile> tokenizer;
   ModelDescription sizes;
   std::vector<std::string> templates;  // their names; empty: no chat template
+  bool template_fails = false;         // there is one, and it is unsupported
   std::vector<std::int32_t> eos_ids;   // that end a text
   GenerationDefaults defaults;
   std::vector<MemoryNeed> memory;
@@ -86,6 +90,8 @@ struct FolderReport {
   std::vector<std::string> files;
   std::vector<std::string> warnings;
   std::vector<std::string> unsupported;
+  std::vector<std::string> damaged;  // a sentence for each tensor that has NaN or infinities
+  bool weights_read = false;
 };
 
 TokenizerFile describe_tokenizer(const JsonField& root) {
@@ -117,11 +123,7 @@ void count_tensors(const ModelSource& source, FolderReport& report) {
   for (const std::string_view name : source.names()) {
     const TensorInfo& info = *source.find(name);
     report.num_parameters += info.num_elements();
-    const auto [count, first_of_dtype] = report.parameters_by_dtype.try_emplace(std::string(info.dtype.name), 0);
-    count->second += info.num_elements();
-    if (first_of_dtype && !info.dtype.dtype)
-      report.unsupported.push_back(fmt::format("tensor {} has dtype {}; only F32, F16 and BF16 can be loaded",
-                                               quoted_name(name), info.dtype.name));
+    report.parameters_by_dtype[std::string(info.dtype.name)] += info.num_elements();
   }
 }
 
@@ -205,10 +207,7 @@ FolderReport examine_source(const ModelSource& source, const std::string& name, 
                       .size_bytes = source.total_bytes(),
                       .sizes = describe_model(config)};
   count_tensors(source, report);
-  attempt(report, [&] {
-    const std::vector<std::string> sentences = unsupported(config);
-    report.unsupported.insert(report.unsupported.begin(), sentences.begin(), sentences.end());
-  });
+  attempt(report, [&] { report.unsupported = unsupported_in(source); });
   // It stops at the first error, which may have been reported already.
   if (report.unsupported.empty()) attempt(report, [&] { check_model(source); });
   if (const auto config_of_generation = source.generation_config())
@@ -231,7 +230,19 @@ void add_templates(FolderReport& report, const Load& load) {
     return;
   } catch (const InputError& error) {
     report.unsupported.emplace_back(error.what());
+    report.template_fails = true;
   }
+}
+
+// Reads all weights.
+void check_weights(const ModelSource& source, FolderReport& report) {
+  Progress progress("checking weights", source.total_bytes(), kGigabytes);
+  std::size_t done = 0;
+  for (const std::string_view name : source.names()) {
+    if (auto damage = find_damage(source, name)) report.damaged.push_back(std::move(*damage));
+    progress.update(done += source.find(name)->size_bytes);
+  }
+  report.weights_read = true;
 }
 
 FolderReport examine_folder(const std::filesystem::path& folder, const InspectOptions& options) {
@@ -245,6 +256,7 @@ FolderReport examine_folder(const std::filesystem::path& folder, const InspectOp
   else
     attempt(report, [&] { Tokenizer::load(folder); });
   add_templates(report, [&] { return ModelChatTemplate::load(folder); });
+  if (options.check_weights) check_weights(checkpoint, report);
   return report;
 }
 
@@ -253,6 +265,8 @@ FolderReport examine(const InspectOptions& options) {
   require_ranks(options.ranks, options.context_ranks);
   const auto synthetic = parse_synthetic_name(model);
   if (!synthetic) return examine_folder(model_folder(model), options);
+  if (options.check_weights)
+    throw_error<InputError>("--check-weights: {} has no files; its weights are made when it is loaded", model);
   FolderReport report = examine_source(SyntheticModel(*synthetic), model, options);
   const nlohmann::json tokenizer = parse_json(synthetic_tokenizer(*synthetic->shape).tokenizer_json, model);
   report.tokenizer = describe_tokenizer(JsonField(tokenizer, model));
@@ -424,6 +438,7 @@ ordered_json json_of(const FolderReport& report) {
       {"files", report.files},
       {"warnings", report.warnings},
       {"unsupported", report.unsupported},
+      {"damaged", report.weights_read ? ordered_json(report.damaged) : ordered_json()},
   };
 }
 
@@ -466,8 +481,9 @@ std::string text_of(const FolderReport& report) {
   line("embeddings", !report.sizes.tied_embeddings   ? "not known"
                      : *report.sizes.tied_embeddings ? "tied: the output weights are the embedding"
                                                      : "not tied");
-  line("template", report.templates.empty() ? "none: heddle chat needs --chat-template"
-                                            : fmt::format("{}", fmt::join(report.templates, ", ")));
+  line("template", report.template_fails      ? "none that can be used: heddle chat needs --chat-template"
+                   : report.templates.empty() ? "none: heddle chat needs --chat-template"
+                                              : fmt::format("{}", fmt::join(report.templates, ", ")));
   line("EOS ids", report.eos_ids.empty() ? "none" : fmt::format("{}", fmt::join(report.eos_ids, ", ")));
   line("generation", text_of(report.defaults));
   for (std::size_t i = 0; i < report.memory.size(); ++i) line(i == 0 ? "memory" : "", text_of(report.memory[i]));
@@ -475,6 +491,10 @@ std::string text_of(const FolderReport& report) {
     line(i == 0 ? "ranks" : "", fmt::format("rank {}: {} of weights, {} of keys and values per token{}", i,
                                             memory_text(report.ranks[i].weights),
                                             size_text(report.ranks[i].cache_per_token), totals_text(report.ranks[i])));
+  if (!report.weights_read && !report.files.empty())
+    line("weights", "not read: --check-weights looks for NaN and infinities");
+  if (report.weights_read && report.damaged.empty()) line("weights", "all are finite");
+  for (std::size_t i = 0; i < report.damaged.size(); ++i) line(i == 0 ? "weights" : "", report.damaged[i]);
   for (const std::string& warning : report.warnings) line("warning", warning);
   line("files", report.files.empty() ? "none" : fmt::format("{}", fmt::join(report.files, ", ")));
   if (report.unsupported.empty()) line("unsupported", "nothing");
@@ -500,6 +520,10 @@ FolderReport examine_or_say_why(const InspectOptions& options) {
 void run(const InspectOptions& options) {
   const FolderReport report = examine_or_say_why(options);
   write_stdout(options.json ? json_text(json_of(report)) : text_of(report));
+  if (!report.damaged.empty())
+    throw_error<InputError>("{}: {} NaN or infinities", report.folder,
+                            report.damaged.size() == 1 ? "one of its tensors has"
+                                                       : fmt::format("{} of its tensors have", report.damaged.size()));
   if (!report.unsupported.empty())
     throw_error<InputError>("{}: {} unsupported, so Heddle cannot run all of it", report.folder,
                             report.unsupported.size() == 1
@@ -516,9 +540,13 @@ void add_inspect(CLI::App& app) {
                    "The folder: config.json, weights, tokenizer.json; ORG/NAME in the cache of Hugging Face; or "
                    "synth:NAME");
   command->footer(
-      "Exit status: 2 if anything that the model needs is unsupported; the report is printed all the same.");
+      "Exit status: 2 if anything that the model needs is unsupported, or weights are damaged; the report is printed "
+      "all "
+      "the same.");
   add_ranks_option(*command, options->ranks);
   add_context_ranks_option(*command, options->context_ranks);
+  command->add_flag("--check-weights", options->check_weights,
+                    "Read all weights and name the tensors that have NaN or infinities");
   command->add_flag("--json", options->json, "Print one JSON object");
   command->callback([options] { run(*options); });
 }

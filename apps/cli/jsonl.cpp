@@ -1,13 +1,21 @@
 #include "cli/jsonl.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <string_view>
 
 #include "base/error.h"
 #include "base/json.h"
-#include "cli/input.h"
 
 namespace heddle {
+
+bool is_plain_text(const std::string& file, std::string_view text) {
+  const std::string extension = std::filesystem::path(file).extension().string();
+  if (extension == ".txt") return true;
+  if (extension == ".jsonl" || extension == ".json" || extension == ".ndjson") return false;
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  return first != std::string_view::npos && text[first] != '{' && !text.starts_with(kByteOrderMark);
+}
 
 bool is_blank(std::string_view line) {
   return line.find_first_not_of(" \t\r") == std::string_view::npos;
@@ -42,11 +50,6 @@ nlohmann::json parse_object(std::string_view line, const std::string& where) {
   }
   if (!object.is_object()) JsonField(object, where).fail_expected("an object");
   return object;
-}
-
-std::vector<JsonLine> read_jsonl(const std::string& file) {
-  const InputText input = read_input(file, kMaxLinesBytes);
-  return parse_jsonl(input.text, input.where);
 }
 
 std::vector<JsonLine> parse_jsonl(std::string_view text, std::string_view where) {

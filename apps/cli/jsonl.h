@@ -24,6 +24,10 @@ struct TextLine {
   std::size_t number = 0;  // from 1, blank lines included
 };
 
+// Whether the whole of a file is one text, not JSON lines. *.txt always is, *.jsonl, *.json and *.ndjson never are;
+// anything else, pipes ("-") too, is one unless its first character is a brace.
+bool is_plain_text(const std::string& file, std::string_view text);
+
 // Whether a line holds nothing but spaces.
 bool is_blank(std::string_view line);
 
@@ -35,10 +39,7 @@ std::vector<TextLine> split_lines(std::string_view text, std::string_view where)
 // 64 levels or is longer than 64 MiB.
 nlohmann::json parse_object(std::string_view line, const std::string& where);
 
-// The objects of a file (read_input) in order. Throws InputError for a file above 1 GiB, and as the two above do.
-std::vector<JsonLine> read_jsonl(const std::string& file);
-
-// The same for a file's contents.
+// The objects of a file's contents in order. Throws as the two above do.
 std::vector<JsonLine> parse_jsonl(std::string_view text, std::string_view where);
 
 }  // namespace heddle

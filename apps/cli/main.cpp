@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/suggestion.h"
 #include "cli/commands.h"
 #include "cli/format_text.h"
 #include "cli/help_format.h"
 #include "cli/output.h"
-#include "cli/suggestion.h"
 #include "fabric/launch.h"
 
 namespace {
@@ -75,15 +75,15 @@ std::string did_you_mean(const std::string& word, const std::vector<std::string>
   return name.empty() ? std::string() : fmt::format("; did you mean {}?", name);
 }
 
-// CLI11's "--seed: At Most 1 required but received 2", "--prompt: 1 required TEXT missing", "Exactly 1 option from
-// [--text,--file] is required" and "A subcommand is required".
+// CLI11's "--seed: At Most 1 required but received 2", "--prompt: 1 required TEXT missing", "Requires at
+// most 1 options be given from [--text,--file]" and "A subcommand is required".
 std::string in_words(const CLI::ParseError& error, const std::vector<std::string>& commands) {
   std::string text = error.what();
   if (const std::size_t more = text.find(": At Most 1 required"); more != std::string::npos)
     return text.substr(0, more) + " is given more than once";
   if (const std::size_t none = text.find(": 1 required "); none != std::string::npos && text.ends_with(" missing"))
     return text.substr(0, none) + " is given without its value";
-  if (text.starts_with("Exactly 1 option from [")) {
+  if (text.starts_with("Exactly 1 option from [") || text.starts_with("Requires at most 1 option")) {
     const std::size_t begin = text.find('[') + 1;
     return "give one of " + text.substr(begin, text.find(']') - begin);
   }
@@ -97,6 +97,19 @@ std::string alternatives(const std::string& word, const std::vector<std::string>
   return near.empty() ? fmt::format("; there are {}", fmt::join(commands, ", ")) : near;
 }
 
+// "heddle doctor takes no "x" by itself", or that a model stands before `word` already.
+std::string explain_word(const CLI::App& command, const std::string& name, const std::string& word) {
+  const CLI::Option* model = command.get_option_no_throw("--model");
+  if (model == nullptr || model->count() == 0) return fmt::format("{} takes no \"{}\" by itself", name, word);
+  std::string text = fmt::format("{} takes one model, and was given \"{}\" and \"{}\"", name,
+                                 heddle::printable_text(model->results().front()), word);
+  for (const char* option : {"prompt", "text"}) {
+    const CLI::Option* unused = command.get_option_no_throw(fmt::format("--{}", option));
+    if (unused != nullptr && unused->count() == 0) text += fmt::format("; a {0} needs --{0}", option);
+  }
+  return text;
+}
+
 // Names what was not understood, and the nearest that there is; without such a word, CLI11's own message.
 std::string explain(const CLI::App& app, const CLI::ParseError& error) {
   const auto [command, name] = named_command(app);
@@ -108,7 +121,7 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error) {
   const std::string given = heddle::printable_text(no_command || option == rest.end() ? rest.front() : *option);
   if (no_command)
     return fmt::format("{} has no command \"{}\"{}; see {} --help", name, given, alternatives(given, commands), name);
-  if (!given.starts_with('-')) return fmt::format("{} takes no \"{}\" by itself; see {} --help", name, given, name);
+  if (!given.starts_with('-')) return fmt::format("{}; see {} --help", explain_word(*command, name, given), name);
   std::vector<std::string> options;
   add_option_names(*command, options);
   return fmt::format("{} has no option {}{}; see {} --help", name, given,

@@ -310,6 +310,11 @@ CLI::Option* add_model_option(CLI::App& command, std::string& model, const std::
   for (const KnownShape& shape : kKnownShapes) names.push_back(fmt::format("synth:{}", shape.name));
   return command.add_option("-m,--model,model", model, description)
       ->required()
+      ->check([](const std::string& given) {  // of -m=MODEL; a folder of such a name is ./=MODEL
+        return given.starts_with('=')
+                   ? fmt::format("is \"{}\"; write -m {} or --model{}", given, given.substr(1), given)
+                   : std::string();
+      })
       ->type_name(fmt::format("MODEL:{{{}}}", fmt::join(names, ",")))  // for the shells, as with --device
       ->option_text("MODEL REQUIRED");
 }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
-#include <filesystem>
 #include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -105,14 +104,12 @@ auto at(const std::string& where, Action action) {
   }
 }
 
-// Whether the whole input is one text. *.txt always is, *.jsonl, *.json and *.ndjson never are; anything else, pipes too,
-// is one unless its first character is a brace.
-bool is_plain_text(const std::string& file, std::string_view text) {
-  const std::string extension = std::filesystem::path(file).extension().string();
-  if (extension == ".txt") return true;
-  if (extension == ".jsonl" || extension == ".json" || extension == ".ndjson") return false;
-  const std::size_t first = text.find_first_not_of(" \t\r\n");
-  return first != std::string_view::npos && text[first] != '{' && !text.starts_with(kByteOrderMark);
+// Of --file, or piped in.
+InputText read_given(const std::optional<std::string>& file) {
+  if (file) return read_input(*file, kMaxLinesBytes);
+  std::optional<InputText> piped = piped_input(kMaxLinesBytes);
+  if (!piped) throw CLI::RequiredError("--text, --file or a text on standard input");
+  return std::move(*piped);
 }
 
 std::vector<Text> read_texts(const ScoreOptions& options, LazyTokenizer& tokenizer) {
@@ -121,8 +118,8 @@ std::vector<Text> read_texts(const ScoreOptions& options, LazyTokenizer& tokeniz
     texts.push_back({.tokens = at("--text", [&] { return tokenizer.get().encode(*options.text); }), .where = "--text"});
     return texts;
   }
-  const InputText input = read_input(*options.file, kMaxLinesBytes);
-  if (is_plain_text(*options.file, input.text)) {
+  const InputText input = read_given(options.file);
+  if (is_plain_text(options.file.value_or("-"), input.text)) {
     if (input.text.size() > kMaxPlainText)
       throw_error<InputError>("{}: a plain text of more than {} bytes (max_file_bytes)", input.where, kMaxPlainText);
     texts.push_back(
@@ -142,7 +139,7 @@ std::vector<Text> read_texts(const ScoreOptions& options, LazyTokenizer& tokeniz
       text.error = error.what();
     }
   }
-  if (texts.empty()) throw_error<InputError>("{}: holds no texts", *options.file);
+  if (texts.empty()) throw_error<InputError>("{}: holds no texts", input.where);
   return texts;
 }
 
@@ -387,8 +384,8 @@ void require_a_right_text(const std::vector<Text>& texts, Failures& failures) {
 
 void score(const ScoreOptions& options) {
   if (followed(options.model)) return;
-  if (options.num_top > 0 && options.file && !options.json)
-    throw InputError("--top: of a --file they are written with --json only");
+  if (options.num_top > 0 && !options.text && !options.json)
+    throw InputError("--top: without --text, the likeliest tokens are written with --json only");
   const std::unique_ptr<ModelSource> source = open_model(options.model.model);
   LazyTokenizer tokenizer(options.model.model);
   std::vector<Text> texts = read_texts(options, tokenizer);
@@ -436,7 +433,7 @@ void add_score(CLI::App& app) {
   add_model_options(*command, options->model);
   add_tensor_parallel_options(*command, options->model);
   add_limit_options(*command, options->model, Sequences::one);
-  auto* input = command->add_option_group("input", "One of");
+  auto* input = command->add_option_group("input", "One of, or a text on standard input");
   input->add_option("--text", options->text, "The text; special tokens in it are parsed")->type_name("TEXT");
   input
       ->add_option(
@@ -444,7 +441,7 @@ void add_score(CLI::App& app) {
           "One plain text, or JSON lines, {\"text\": ...} or {\"tokens\": [ids]}: *.jsonl, *.json and what begins with "
           "a brace, unless it is called *.txt; other fields are not read; - is standard input")
       ->type_name("FILE");
-  input->require_option(1);
+  input->require_option(0, 1);
   add_number_option<std::int64_t>(*command, "--window", options->window,
                                   "Score in windows of that many tokens; default: the model's context", {.min = 2});
   add_number_option<std::int64_t>(

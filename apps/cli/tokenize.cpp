@@ -10,11 +10,13 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
 #include "base/json.h"
 #include "cli/commands.h"
+#include "cli/input.h"
 #include "cli/jsonl.h"
 #include "cli/model_options.h"
 #include "cli/output.h"
@@ -67,21 +69,37 @@ class Command {
     if (options_.text) {
       convert("--text", [&] { options_.decode ? decode(parse_ids(*options_.text)) : encode(*options_.text); });
     } else {
-      for (const JsonLine& line : read_jsonl(*options_.file)) {
-        const JsonField root(line.object, line.where);
-        if (options_.decode) {
-          const Ids ids = read_ids(root.at("ids"));
-          convert(line.where, [&] { decode(ids); });
-        } else {
-          const std::string text = root.at("text").text();
-          convert(line.where, [&] { encode(text); });
-        }
-      }
+      const InputText input = read_given();
+      if (is_plain_text(options_.file.value_or("-"), input.text))
+        convert(input.where, [&] { options_.decode ? decode(parse_ids(input.text)) : encode(input.text); });
+      else
+        convert_lines(input);
     }
     write_stdout(out_);
   }
 
  private:
+  // Of --file, or piped in.
+  InputText read_given() const {
+    if (options_.file) return read_input(*options_.file, kMaxLinesBytes);
+    std::optional<InputText> piped = piped_input(kMaxLinesBytes);
+    if (!piped) throw CLI::RequiredError("--text, --file or a text on standard input");
+    return std::move(*piped);
+  }
+
+  void convert_lines(const InputText& input) {
+    for (const JsonLine& line : parse_jsonl(input.text, input.where)) {
+      const JsonField root(line.object, line.where);
+      if (options_.decode) {
+        const Ids ids = read_ids(root.at("ids"));
+        convert(line.where, [&] { decode(ids); });
+      } else {
+        const std::string text = root.at("text").text();
+        convert(line.where, [&] { encode(text); });
+      }
+    }
+  }
+
   // Adds the name of the input to errors.
   template <class Conversion>
   static void convert(const std::string& where, Conversion conversion) {
@@ -116,14 +134,15 @@ void add_tokenize(CLI::App& app) {
   CLI::App* command = app.add_subcommand("tokenize", "Turn text into token ids, or ids into text");
   add_model_option(*command, options->model,
                    "Folder with tokenizer.json, ORG/NAME in the cache of Hugging Face, or synth:NAME");
-  auto* input = command->add_option_group("input", "One of");
+  auto* input = command->add_option_group("input", "One of, or a text on standard input");
   input->add_option("--text", options->text, "The text; with --decode, ids separated by spaces or commas")
       ->type_name("TEXT");
   input
       ->add_option("--file", options->file,
-                   "JSON lines: {\"text\": ...}, with --decode {\"ids\": [...]}; - is standard input")
+                   "One plain text, or JSON lines, {\"text\": ...}; with --decode ids, or {\"ids\": [...]}: *.jsonl, "
+                   "*.json and what begins with a brace, unless it is called *.txt; - is standard input")
       ->type_name("FILE");
-  input->require_option(1);
+  input->require_option(0, 1);
   command->add_flag("--decode", options->decode, "From ids to text");
   command->add_flag("--no-special", options->no_special,
                     "Encode without the tokens that the tokenizer adds; decode without special tokens");

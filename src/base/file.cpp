@@ -35,6 +35,7 @@ std::size_t regular_size(const Descriptor& file, const std::filesystem::path& pa
   struct stat status {};
   if (::fstat(file.get(), &status) != 0)
     throw_error<Failure>("{}: cannot read its size: {}", path.string(), std::strerror(errno));
+  if (S_ISDIR(status.st_mode)) throw_error<InputError>("{}: is a folder, expected a file", path.string());
   if (!S_ISREG(status.st_mode)) throw_error<InputError>("{}: is not a regular file", path.string());
   return static_cast<std::size_t>(status.st_size);
 }

@@ -10,7 +10,7 @@
 
 namespace heddle {
 
-// Reads the whole file. Throws InputError when it is missing, not a regular file, or larger than `max_bytes`; Failure
+// Reads the whole file. Throws InputError when it is missing, a folder or another thing than a regular file, or larger than `max_bytes`; Failure
 // when reading fails.
 std::string read_file(const std::filesystem::path& path, std::size_t max_bytes);
 

@@ -76,6 +76,10 @@ void Progress::update(std::size_t done, std::string_view detail) {
   if (due()) draw(done, detail);
 }
 
+void Progress::show(std::size_t done) {
+  if (shown_) draw(done, {});
+}
+
 void Progress::draw(std::size_t done, std::string_view detail) {
   const auto now = std::chrono::steady_clock::now();
   next_draw_ = now + 100ms;

@@ -42,6 +42,9 @@ class Progress {
   // The same with `detail` in place of the rate.
   void update(std::size_t done, std::string_view detail);
 
+  // Draws at once, without a rate: before a part that takes long by itself.
+  void show(std::size_t done);
+
   // Clears the line so that something else can be written; the next update may draw it again.
   void hide();
 

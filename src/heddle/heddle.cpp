@@ -11,6 +11,7 @@
 #include "engine/memory_plan.h"
 #include "engine/model_template.h"
 #include "engine/model_tokenizer.h"
+#include "engine/sampler.h"
 #include "machine/cpu.h"
 #include "machine/device_choice.h"
 #include "machine/gpu.h"
@@ -61,7 +62,8 @@ GenerationDefaults defaults_of(const ModelSource& source) {
   return config ? read_generation_defaults(*config) : GenerationDefaults{};
 }
 
-SamplingParams sampling_of(const TextRequest& request, SamplingParams defaults) {
+// `number`: of the model's requests, from 0.
+SamplingParams sampling_of(const TextRequest& request, std::uint64_t number, SamplingParams defaults) {
   return {.temperature = request.temperature.value_or(defaults.temperature),
           .top_k = request.top_k.value_or(defaults.top_k),
           .top_p = request.top_p.value_or(defaults.top_p),
@@ -69,7 +71,7 @@ SamplingParams sampling_of(const TextRequest& request, SamplingParams defaults) 
           .repetition_penalty = request.repetition_penalty.value_or(defaults.repetition_penalty),
           .presence_penalty = request.presence_penalty,
           .frequency_penalty = request.frequency_penalty,
-          .seed = request.seed};
+          .seed = request.seed.value_or(seed_of(0, {.prompt = number}))};
 }
 
 TextEnd end_of(FinishReason reason) {
@@ -107,6 +109,7 @@ struct TextModel::State {
   std::unique_ptr<Engine> engine;
   std::optional<ModelChatTemplate> chat_template;  // read when it is first used: not every model has one
   std::unordered_map<std::int64_t, Completion> completions;
+  std::uint64_t num_submitted = 0;
   std::vector<TextPiece> pieces;
 };
 
@@ -167,11 +170,13 @@ std::int64_t TextModel::submit(const TextRequest& request) {
   Completion completion(state_->tokenizer, request.stop);
   std::vector<LogitBias> biases;
   for (const auto& [id, bias] : request.logit_bias) biases.push_back({id, bias});
-  const std::int64_t id = state_->engine->submit({.prompt = request.prompt,
-                                                  .sampling = sampling_of(request, state_->defaults.sampling),
-                                                  .max_tokens = request.max_tokens,
-                                                  .stop_ids = state_->stop_ids_of(request),
-                                                  .logit_bias = std::move(biases)});
+  const std::int64_t id =
+      state_->engine->submit({.prompt = request.prompt,
+                              .sampling = sampling_of(request, state_->num_submitted, state_->defaults.sampling),
+                              .max_tokens = request.max_tokens,
+                              .stop_ids = state_->stop_ids_of(request),
+                              .logit_bias = std::move(biases)});
+  ++state_->num_submitted;
   state_->completions.emplace(id, std::move(completion));
   return id;
 }

@@ -52,7 +52,9 @@ struct TextRequest {
   std::optional<double> repetition_penalty;
   double presence_penalty = 0;
   double frequency_penalty = 0;
-  std::uint64_t seed = 0;  // the same prompt and seed give the same text: give each request its own
+  // The same prompt and seed give the same text. Nothing: one of the request's own, so that copies of a prompt get
+  // different texts; the n-th request of a model has the same one in every run of a program.
+  std::optional<std::uint64_t> seed;
 };
 
 // stop: at the model's end-of-text token or a stop string. length: at max_tokens or the context's end. error: the

@@ -63,10 +63,12 @@ std::string width_of(const nlohmann::json& object) {
 }  // namespace
 
 std::optional<std::string> quantization_in(const JsonField& config) {
-  for (const std::string_view key : {"quantization_config", "compression_config"}) {
+  const bool mlx = config.find("quantization").has_value();  // which alone writes that field
+  const char* const unnamed = mlx ? "MLX" : "an unnamed method";
+  for (const std::string_view key : {"quantization_config", "compression_config", "quantization"}) {
     const auto field = config.find(key);
     if (!field) continue;
-    const std::string method = name_of(text_in(field->value(), "quant_method").value_or("an unnamed method"));
+    const std::string method = name_of(text_in(field->value(), "quant_method").value_or(unnamed));
     const std::string width = width_of(field->value());
     return fmt::format("{}: quantisation by {}{} {}", field->path(), method,
                        width.empty() ? "" : fmt::format(" ({})", width), kAdvice);
@@ -81,12 +83,17 @@ std::optional<std::string> quantization_in(const TensorSource& source) {
   constexpr Suffix kSuffixes[] = {{".qweight", "GPTQ or AWQ"},
                                   {".weight_packed", "compressed-tensors"},
                                   {".weight_scale_inv", "fp8"},
+                                  {".scales", "MLX"},  // GPTQ and AWQ have .qweight before it
                                   {".quant_state.bitsandbytes__nf4", "bitsandbytes"}};
+  const auto sentence = [&](std::string_view name, std::string_view method) {
+    return fmt::format("{}: tensor {}: quantisation by {} {}", source.find(name)->file, quoted_name(name), method,
+                       kAdvice);
+  };
   for (const std::string_view name : source.names())
     for (const Suffix& suffix : kSuffixes)
-      if (name.ends_with(suffix.ending))
-        return fmt::format("{}: tensor {}: quantisation by {} {}", source.find(name)->file, quoted_name(name),
-                           suffix.name, kAdvice);
+      if (name.ends_with(suffix.ending)) return sentence(name, suffix.name);
+  for (const std::string_view name : source.names())  // fp8 whose scales have names of their own, or none
+    if (source.find(name)->dtype.name.starts_with("F8_")) return sentence(name, "fp8");
   return std::nullopt;
 }
 

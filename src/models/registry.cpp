@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string_view>
 #include <variant>
 
@@ -204,6 +205,23 @@ std::vector<std::string> unsupported(const JsonField& config) {
   std::vector<std::string> sentences = {
       fmt::format("architecture {}; only {} are supported", quoted_name(name), fmt::join(known_architectures(), ", "))};
   if (auto quantization = quantization_in(config)) sentences.push_back(std::move(*quantization));
+  return sentences;
+}
+
+std::vector<std::string> unsupported_in(const ModelSource& source) {
+  std::vector<std::string> sentences = unsupported(source.config());
+  if (quantization_in(source.config())) return sentences;
+  if (auto quantization = quantization_in(source)) {
+    sentences.push_back(std::move(*quantization));
+    return sentences;
+  }
+  std::set<std::string_view> named;
+  for (const std::string_view name : source.names()) {
+    const StoredDType& dtype = source.find(name)->dtype;
+    if (dtype.dtype || !named.insert(dtype.name).second) continue;
+    sentences.push_back(
+        fmt::format("tensor {} has dtype {}; only F32, F16 and BF16 can be loaded", quoted_name(name), dtype.name));
+  }
   return sentences;
 }
 

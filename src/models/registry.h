@@ -29,6 +29,9 @@ std::vector<std::string> known_architectures();
 // nothing. Throws InputError where the config is malformed.
 std::vector<std::string> unsupported(const JsonField& config);
 
+// The same of config.json and of the tensors: how they are quantised, else each dtype that cannot be loaded.
+std::vector<std::string> unsupported_in(const ModelSource& source);
+
 // Makes load_model's checks without reading weights. Throws InputError where the config, or a tensor's name, shape or
 // dtype, does not match the architecture.
 void check_model(const ModelSource& source);

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/printable.h"
 #include "weights/folder_file.h"
 #include "weights/other_formats.h"
 
@@ -14,6 +15,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kMaxIndexBytes = kMaxSafetensorsHeader;  // lists the same names
+
+constexpr std::size_t kMaxShownPath = 160;
 
 constexpr std::string_view kConfig = "config.json";
 constexpr std::string_view kGenerationConfig = "generation_config.json";
@@ -43,6 +46,10 @@ std::shared_ptr<const nlohmann::json> read_object(const fs::path& path, std::siz
   if (is_there(folder / kSingleFile) || is_there(folder / kIndex))
     throw_error<InputError>("{}: holds weights, but no {}. Is the download complete?", folder.string(), kConfig);
   if (const auto what = what_folder(folder)) throw InputError(*what);
+  for (const std::string& name : names_in(folder))
+    if (is_there(folder / name / kConfig))
+      throw_error<InputError>("{}: holds no {}. Did you mean {}?", folder.string(), kConfig,
+                              printable((folder / name).string(), kMaxShownPath));
   throw_error<InputError>("{}: holds no {}", folder.string(), kConfig);
 }
 

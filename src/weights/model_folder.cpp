@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/printable.h"
+#include "base/suggestion.h"
 #include "weights/folder_file.h"
 #include "weights/other_formats.h"
 
@@ -42,12 +43,8 @@ bool is_plain_name(std::string_view name) {
 }
 
 std::vector<std::string> snapshots_in(const fs::path& repository) {
-  std::vector<std::string> names;
-  std::error_code error;
-  for (fs::directory_iterator entry(repository / "snapshots", error), end; !error && entry != end;
-       entry.increment(error))
-    names.push_back(printable(entry->path().filename().string(), 100));
-  std::ranges::sort(names);
+  std::vector<std::string> names = names_in(repository / "snapshots");
+  for (std::string& name : names) name = printable(name, 100);
   if (names.size() > kMaxShownSnapshots) names.resize(kMaxShownSnapshots);
   return names;
 }
@@ -75,22 +72,42 @@ fs::path snapshot_of(const fs::path& repository, std::string_view name) {
   return snapshot;
 }
 
-// "models--ORG--NAME" -> "ORG/NAME"; nothing: no such name.
-std::optional<std::string> repository_of_folder(const fs::path& folder) {
-  std::string name = folder.filename().string();
-  constexpr std::string_view kPrefix = "models--";
-  if (!name.starts_with(kPrefix)) return std::nullopt;
-  name.erase(0, kPrefix.size());
-  if (const std::size_t dashes = name.find("--"); dashes != std::string::npos) name.replace(dashes, 2, "/");
-  return name;
-}
-
 // The folder itself, unless it is one of the cache: models--ORG--NAME, or snapshots in it.
 fs::path snapshot_in(const fs::path& folder) {
   const fs::path plain = folder.filename().empty() ? folder.parent_path() : folder;
   const fs::path repository = plain.filename() == "snapshots" ? plain.parent_path() : plain;
   const auto name = repository_of_folder(repository);
   return name && is_there(repository / "snapshots") ? snapshot_of(repository, *name) : folder;
+}
+
+// A folder beside the one that was named, else a model in the cache, of nearly the same name; empty: none.
+std::string similar_model(const std::string& model) {
+  constexpr std::size_t kMaxShown = 160;
+  const fs::path path(model), above = path.parent_path();
+  std::vector<std::string> folders = names_in(above.empty() ? "." : above), repositories;
+  std::error_code error;
+  std::erase_if(folders, [&](const std::string& name) { return !fs::is_directory(above / name, error); });
+  if (const std::string name = nearest(path.filename().string(), folders); !name.empty())
+    return printable((above / name).string(), kMaxShown);
+  const fs::path cache = hub_cache();
+  for (const std::string& name : cache.empty() ? std::vector<std::string>() : names_in(cache))
+    if (const auto repository = repository_of_folder(name)) repositories.push_back(*repository);
+  return printable(nearest(model, repositories), kMaxShown);
+}
+
+[[noreturn]] void fail_missing(const std::string& model) {
+  const std::string near = similar_model(model);
+  const std::string meant = near.empty() ? std::string() : fmt::format(" Did you mean {}?", near);
+  if (is_repository_name(model)) {
+    const fs::path cache = hub_cache();
+    throw_error<InputError>(
+        "{}: no such folder, and no such model in the cache of Hugging Face{}.{} it: hf download {} (from the "
+        "Python package huggingface_hub), then give the same name",
+        model, cache.empty() ? std::string() : fmt::format(" ({})", cache.string()),
+        meant.empty() ? " Download" : meant + " Or download", model);
+  }
+  throw_error<InputError>("{}: no such folder.{} Give the folder that holds config.json and the weights{}", model,
+                          meant, is_plain_name(model) ? ", or ORG/NAME of a model in the cache of Hugging Face" : "");
 }
 
 fs::path folder_in_cache(std::string_view name) {
@@ -102,6 +119,15 @@ fs::path folder_in_cache(std::string_view name) {
 }
 
 }  // namespace
+
+std::optional<std::string> repository_of_folder(const fs::path& folder) {
+  std::string name = folder.filename().string();
+  constexpr std::string_view kPrefix = "models--";
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  name.erase(0, kPrefix.size());
+  if (const std::size_t dashes = name.find("--"); dashes != std::string::npos) name.replace(dashes, 2, "/");
+  return name;
+}
 
 bool is_repository_name(std::string_view name) {
   const std::size_t slash = name.find('/');
@@ -137,13 +163,7 @@ fs::path model_folder(const std::string& model) {
       throw_error<InputError>(
           "{}: is a page, and Heddle reads folders. Give the model's name, {}, after hf download {}", model,
           model.substr(site.size()), model.substr(site.size()));
-  if (!repository)
-    throw_error<InputError>("{}: no such folder. Give the folder that holds config.json and the weights", model);
-  const fs::path cache = hub_cache();
-  throw_error<InputError>(
-      "{}: no such folder, and no such model in the cache of Hugging Face{}. Download it: hf download {} (from the "
-      "Python package huggingface_hub), then give the same name",
-      model, cache.empty() ? std::string() : fmt::format(" ({})", cache.string()), model);
+  fail_missing(model);
 }
 
 }  // namespace heddle

@@ -18,6 +18,9 @@ std::filesystem::path hub_cache();
 // file, with what it is (a GGUF file, say).
 std::filesystem::path model_folder(const std::string& model);
 
+// ORG/NAME of the cache's folder models--ORG--NAME; nothing for any other folder.
+std::optional<std::string> repository_of_folder(const std::filesystem::path& folder);
+
 // Whether `name` may be a repository of Hugging Face: "ORG/NAME".
 bool is_repository_name(std::string_view name);
 

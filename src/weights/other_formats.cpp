@@ -13,6 +13,7 @@
 #include "base/json.h"
 #include "base/printable.h"
 #include "weights/folder_file.h"
+#include "weights/model_folder.h"
 
 #include <nlohmann/json.hpp>
 
@@ -33,16 +34,6 @@ constexpr std::string_view kPickled =
 constexpr std::string_view kOriginalLayout =
     "these weights are in their authors' own layout; Heddle reads the layout of transformers (config.json, "
     "model.safetensors). Download the model in that layout, or convert it with transformers";
-
-// The names in the folder, sorted.
-std::vector<std::string> names_in(const fs::path& folder) {
-  std::vector<std::string> names;
-  std::error_code error;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
-    names.push_back(entry->path().filename().string());
-  std::ranges::sort(names);
-  return names;
-}
 
 bool has_gguf_magic(const fs::path& path) {
   std::array<char, 4> magic{};
@@ -145,11 +136,13 @@ std::optional<std::string> what_folder(const fs::path& folder) {
   if (const auto name = first(".safetensors")) return stray_safetensors(folder, *name);
   for (const std::string_view name : {"tf_model.h5", "flax_model.msgpack"})
     if (has(name)) return about(name, "these weights are TensorFlow's or Flax's; Heddle reads safetensors");
-  if (has("config.json") && is_there(folder / "../../refs") && is_there(folder / "../../blobs"))
+  if (const auto repository = repository_of_folder(folder.parent_path().parent_path());
+      repository && has("config.json"))
     return fmt::format(
-        "{}: this snapshot of Hugging Face's cache holds no weights. Is the download complete? `hf download NAME` "
-        "goes on with it",
-        folder.string());
+        "{}: this snapshot of Hugging Face's cache holds no weights. Is the download complete? This goes on with it: "
+        "hf "
+        "download {}",
+        folder.string(), *repository);
   return std::nullopt;
 }
 

@@ -179,7 +179,7 @@ TEST_F(SpoiledModel, PromptsFiles) {
   expect("", "holds no prompts");
   expect_error_of({"generate", "--model", demo_model().string(), "--prompts-file", "/nonexistent"}, "/nonexistent");
   expect_error_of({"generate", "--model", demo_model().string(), "--prompts-file", folder_.path().string()},
-                  "is not a regular file");
+                  "is a folder, expected a file");
 }
 
 TEST_F(SpoiledModel, UnwritableOutput) {

@@ -58,7 +58,7 @@ TEST(CommandLine, AMisspeltOptionOrCommandIsAnsweredByTheNearest) {
   const std::string model = demo_model().string();
   struct Case {
     std::vector<std::string> arguments;
-    const char* error;
+    std::string error;
   };
   for (const Case& c : {
            Case{{"genrate"}, "heddle has no command \"genrate\"; did you mean generate?; see heddle --help"},
@@ -77,6 +77,10 @@ TEST(CommandLine, AMisspeltOptionOrCommandIsAnsweredByTheNearest) {
                 "no option --temprature; did you mean "
                 "--temperature?"},
            Case{{"generate", "-m", model, "-p", "x", "--max-token=3"}, "--max-token=3; did you mean --max-tokens?"},
+           Case{{"generate", "-m", model, "M", "-p", "x"},
+                "takes one model, and was given \"" + model + "\" and \"M\";"},
+           Case{{"generate", model, "Once"}, "and \"Once\"; a prompt needs --prompt; see heddle generate --help"},
+           Case{{"generate", "-m=" + model, "-p", "x"}, "is \"=" + model + "\"; write -m " + model + " or --model"},
            Case{{"score", "-m", model, "--fiel", "x"}, "no option --fiel; did you mean --file?"},
            Case{{"wafer", "tune", "--modle", "x"}, "heddle wafer tune has no option --modle; did you mean --model?"},
            Case{{"generate", "-m", model, "-p", "x", "--frobnicate"},
@@ -151,10 +155,21 @@ TEST(CommandLine, ScoreTakesAPlainTextFile) {
   for (const std::string& named : {std::string("-"), std::string("/dev/stdin")})
     EXPECT_EQ(run_heddle({"score", model, "--file", named, "--json"}, {.stdin_text = text}).out, expected)
         << "pipes, too";
+  EXPECT_EQ(run_heddle({"score", model, "--json"}, {.stdin_text = text}).out, expected) << "and without an option";
   write_file(braces, "x\xff");
   const ProgramResult bad = run_heddle({"score", model, "--file", braces});
   EXPECT_EQ(bad.status, 2);
   EXPECT_THAT(bad.err, AllOf(HasSubstr("braces.txt: "), HasSubstr("UTF-8")));
+}
+
+TEST(CommandLine, TokenizeTakesWhatIsPipedIn) {
+  const std::string model = demo_model().string(), ids = "0 22 24 28 274 226 23 26 25 264\n";
+  EXPECT_EQ(run_heddle({"tokenize", model}, {.stdin_text = "137 + 254 ="}).out, ids);
+  EXPECT_EQ(run_heddle({"tokenize", model, "--file", "-"}, {.stdin_text = R"({"text": "137 + 254 ="})"}).out, ids);
+  EXPECT_EQ(run_heddle({"tokenize", model, "--decode", "--no-special"}, {.stdin_text = ids}).out, "137 + 254 =\n");
+  EXPECT_THAT(run_heddle({"tokenize", model}).err, HasSubstr("--text, --file or a text on standard input is required"));
+  EXPECT_THAT(run_heddle({"tokenize", model, "--text", "x", "--file", "y"}).err,
+              HasSubstr("give one of --text,--file"));
 }
 
 TEST(CommandLine, LimitsAreObeyed) {
@@ -281,6 +296,7 @@ TEST(Completion, BashCompletesCommandsOptionsAndValues) {
   EXPECT_EQ(complete("heddle generate --dtype ="), "auto float32 bfloat16 float16\n");
   EXPECT_EQ(complete("heddle wafer run --sync d"), "dataflow\n");
   EXPECT_EQ(complete("heddle man wafer-t"), "wafer-tune wafer-tables\n");
+  EXPECT_EQ(complete("heddle man bench dec"), "decode\n");
   EXPECT_EQ(complete("heddle inspect synth:qwen2.5-7b"), "synth:qwen2.5-7b\n");
   EXPECT_EQ(complete("heddle inspect synth : qwen2.5-7b"), "qwen2.5-7b\n") << "bash parts a name at its colon";
   EXPECT_EQ(complete("heddle generate --model synth : mixtral-8x7"), "mixtral-8x7b\n");
@@ -308,6 +324,8 @@ TEST(Man, EveryCommandHasAPageThatManCanFormat) {
   const std::string decode = read_file(folder.path() / "heddle-bench-decode.1", 1 << 20);
   EXPECT_EQ(run_heddle({"man", "bench", "decode"}).out, decode);
   EXPECT_EQ(run_heddle({"man", "bench-decode"}).out, decode);
+  EXPECT_EQ(run_heddle({"man", "heddle-bench", "decode"}).out, decode);
+  EXPECT_EQ(run_heddle({"man", "heddle"}).out, read_file(folder.path() / "heddle.1", 1 << 20));
   const std::string page = run_heddle({"man", "generate"}).out;
   for (const char* option : {"\\-\\-temperature", "\\fB\\-m\\fR, \\fB\\-\\-model\\fR", "\\-\\-logit\\-bias"})
     EXPECT_THAT(page, HasSubstr(option));

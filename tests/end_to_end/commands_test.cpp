@@ -143,7 +143,9 @@ TEST(CommandLine, AnUnknownCommandIsNamedBesideThoseThatThereAre) {
         Case{{"frobnicate", "--model", "x"}, "no command \"frobnicate\""},
         Case{{"bench", "xyz"}, "heddle bench has no command \"xyz\"; there are decode, "},
         Case{{"tokenize", "--model", "x", "abc"},
-             "heddle tokenize takes no \"abc\" by itself; see heddle tokenize --help"},
+             "heddle tokenize takes one model, and was given \"x\" and \"abc\"; a text needs --text; see heddle "
+             "tokenize --help"},
+        Case{{"doctor", "abc"}, "heddle doctor takes no \"abc\" by itself; see heddle doctor --help"},
         Case{{"--colour"}, "heddle has no option --colour"}, Case{{"a\x1b[31m"}, R"(no command "a\x1b[31m")"}}) {
     const ProgramResult result = run_heddle(c.arguments);
     EXPECT_EQ(result.status, 2);

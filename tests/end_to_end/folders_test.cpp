@@ -61,6 +61,16 @@ TEST_F(Folders, NanWeightsAreBadInputAndTheTensorIsNamed) {
   }
 }
 
+TEST_F(Folders, InspectReadsWeightsWhereAskedTo) {
+  EXPECT_THAT(run_heddle({"inspect", model()}).out, HasSubstr("weights       not read: --check-weights"));
+  EXPECT_EQ(run_heddle({"inspect", model(), "--check-weights"}).status, 0);
+  damage();
+  const ProgramResult result = run_heddle({"inspect", model(), "--check-weights", "--json"});
+  EXPECT_EQ(result.status, 2);
+  EXPECT_THAT(json::parse(result.out).at("damaged").dump(), HasSubstr("is damaged: "));
+  EXPECT_THAT(result.err, HasSubstr("2 of its tensors have NaN or infinities"));
+}
+
 TEST_F(Folders, AModelIsFoundInTheCacheOfHuggingFaceByItsName) {
   const auto repository = folder_.path() / "hub/models--heddle--demo";
   std::filesystem::create_directories(repository / "snapshots");
@@ -206,7 +216,7 @@ TEST_F(Folders, AModelWithoutATemplateIsSupportedAndABrokenTemplateIsNot) {
   write_file(file("chat_template.jinja"), "{% if %}");
   const ProgramResult broken = run_heddle({"inspect", model()});
   EXPECT_EQ(broken.status, 2);
-  EXPECT_THAT(broken.out, HasSubstr("chat_template.jinja"));
+  EXPECT_THAT(broken.out, AllOf(HasSubstr("chat_template.jinja"), HasSubstr("template      none that can be used")));
 }
 
 }  // namespace

@@ -277,13 +277,16 @@ TEST_F(GenerateBatch, AWrongLineFailsAlone) {
                                       {{"prompt", "x"}, {"logprobs", 5000}},
                                       {{"prompt", "x"}, {"stop_ids", {1280}}},
                                       {{"prompt", "x"}, {"logit_bias", {{"1280", 1}}}},
+                                      {{"prompt", "x"}, {"choice", json::array()}},
+                                      {{"prompt", "x"}, {"json_schema", {{"type", "x"}}}},
+                                      {{"prompt", "x"}, {"regex", "("}},
                                       {{"prompt", "137 + 254 ="}}},
                                      {"--json", "--chat-template", (folder_.path() / "t.jinja").string()});
   EXPECT_EQ(result.status, 2);
   const std::vector<json> all = json_lines(result.out);
-  ASSERT_EQ(all.size(), 9u) << "one answer of a line that fails, whatever its n";
+  ASSERT_EQ(all.size(), 12u) << "one answer of a line that fails, whatever its n";
   EXPECT_EQ(all[0]["text"], " 2\n");
-  EXPECT_EQ(all[8]["text"], " 391\n");
+  EXPECT_EQ(all[11]["text"], " 391\n");
   const char* errors[] = {"",
                           ":2: the prompt has 30",
                           ":3: prompt: expected a string",
@@ -291,8 +294,11 @@ TEST_F(GenerateBatch, AWrongLineFailsAlone) {
                           "no cook",
                           ":6: logprobs is 5000, it must be from 0 to the vocabulary's 1280",
                           ":7: stop_ids: token 1280, the model knows 0 to 1279",
-                          ":8: logit_bias has token 1280, the model knows 0 to 1279"};
-  for (std::size_t i = 1; i < 8; ++i) {
+                          ":8: logit_bias has token 1280, the model knows 0 to 1279",
+                          ":9: choice: there is nothing to choose from",
+                          ":10: json_schema: #: type",
+                          ":11: regex: at byte 1"};
+  for (std::size_t i = 1; i < 11; ++i) {
     EXPECT_EQ(all[i]["line"], i + 1);
     EXPECT_EQ(all[i]["status"], "error");
     EXPECT_THAT(all[i]["error"].get<std::string>(), HasSubstr(errors[i]));
@@ -300,7 +306,7 @@ TEST_F(GenerateBatch, AWrongLineFailsAlone) {
   }
   EXPECT_EQ(all[1]["id"], "long");
   EXPECT_THAT(result.err,
-              ContainsRegex("heddle: error: 7 of 9 answers failed; the first: .*prompts.jsonl:2: the prompt has"));
+              ContainsRegex("heddle: error: 10 of 12 answers failed; the first: .*prompts.jsonl:2: the prompt has"));
 }
 
 TEST_F(GenerateBatch, LinesThatAreNotJsonFailAlone) {
@@ -474,6 +480,7 @@ TEST_F(InterruptedGenerate, EndsCleanly) {
   EXPECT_EQ(result.status, 130) << result.err;
   EXPECT_THAT(result.err, ContainsRegex("interrupted; [0-9]+ of 5000 answers were not finished"));
   EXPECT_TRUE(result.out.ends_with('\n'));
+  EXPECT_THAT(result.out, ContainsRegex("==> .*prompts.jsonl:[0-9]+: not finished <==")) << "a piece is no answer";
 }
 
 TEST_F(InterruptedGenerate, OfOneAnswerSaysNoCount) {

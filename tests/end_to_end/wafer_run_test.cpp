@@ -113,7 +113,7 @@ TEST(WaferRun, EachPartHasItsCyclesAndSaysWhatTheyAre) {
   EXPECT_EQ(object["basis"]["last_token"]["cycles"], "simulated + analytical + fitted");
   EXPECT_EQ(object["last_token"]["cycles_by_basis"]["fitted"], object["last_token"]["breakdown"]["fitted residual"]);
 
-  const ProgramResult text = run_heddle(run_of({"--prompt", "12 + 30 =", "--max-tokens", "4"}));
+  const ProgramResult text = run_heddle(run_of({"-p", "12 + 30 =", "--max-tokens", "4"}));
   EXPECT_THAT(text.out,
               testing::ContainsRegex("prefill .*: [0-9.]+ % simulated, [0-9.]+ % counted, [0-9.]+ % analytical;"));
   EXPECT_THAT(text.out, testing::ContainsRegex("hops and words +[0-9]+ cycles of these, [0-9.]+ %: simulated \\+ "

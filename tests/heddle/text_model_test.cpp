@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "base/error.h"
@@ -132,6 +133,20 @@ TEST(TextModel, SamplesAsTheModelsFolderSaysUnlessTheRequestDoes) {
   EXPECT_EQ(first, answer(sampling, {.prompt = prompt, .seed = 1}).text);
   EXPECT_NE(first, answer(sampling, {.prompt = prompt, .seed = 2}).text);
   EXPECT_EQ(answer(sampling, {.prompt = prompt, .temperature = 0}).text, answer(greedy, {.prompt = prompt}).text);
+}
+
+TEST(TextModel, CopiesOfAPromptGetTextsOfTheirOwnAndTheSameOnesInEveryRun) {
+  const auto run = [] {
+    TextModel model(kDemo, kCpu);
+    const TextRequest request{.prompt = model.encode("Once upon a time"), .max_tokens = 12, .temperature = 1};
+    for (int copy = 0; copy < 8; ++copy) model.submit(request);
+    std::vector<std::string> texts;
+    for (const auto& [id, text] : texts_of(model)) texts.push_back(text.text);
+    return texts;
+  };
+  const std::vector<std::string> texts = run();
+  EXPECT_GT(std::set<std::string>(texts.begin(), texts.end()).size(), 6U);
+  EXPECT_EQ(run(), texts);
 }
 
 TEST(TextModel, CancelDropsARequestAndLeavesTheOthers) {

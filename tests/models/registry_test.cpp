@@ -51,6 +51,32 @@ TEST(Registry, QuantisedTensorsAreNamedWhereTheConfigSaysNothing) {
   EXPECT_THAT(loading, HasSubstr("tensor \"model.layers.0.mlp.up_proj.qweight\": quantisation by GPTQ or AWQ is not "
                                  "supported yet. Give the model that was quantised"));
   EXPECT_EQ(heddle::message_of<InputError>([&] { check_model(checkpoint); }), loading);
+  EXPECT_THAT(unsupported_in(checkpoint), ElementsAre(loading)) << "the dtype follows from it";
+}
+
+TEST(Registry, WeightsOfMlxAndFp8AreNamedByWhatTheyAre) {
+  const TemporaryFolder folder;
+  const auto sentences = [&](const nlohmann::json& changes, const std::string& dtype, const std::string& name) {
+    nlohmann::json config = golden_config();
+    config.update(changes);
+    write_file(folder.path() / "config.json", config.dump());
+    const std::string header = fmt::format(R"({{"{}":{{"dtype":"{}","shape":[4],"data_offsets":[0,{}]}}}})", name,
+                                           dtype, stored_dtype(dtype)->bits / 2);
+    write_file(folder.path() / "model.safetensors",
+               safetensors_file(header, std::string(static_cast<std::size_t>(stored_dtype(dtype)->bits / 2), 'x')));
+    return unsupported_in(Checkpoint(folder.path()));
+  };
+  const nlohmann::json mlx{{"group_size", 64}, {"bits", 4}};
+  EXPECT_THAT(sentences({{"quantization", mlx}}, "U32", "w.weight"),
+              ElementsAre(HasSubstr("config.json: quantization: quantisation by MLX (4 bits) is not supported yet")));
+  EXPECT_THAT(sentences({{"quantization", mlx}, {"quantization_config", mlx}}, "U32", "w.weight"),
+              ElementsAre(HasSubstr("quantisation by MLX (4 bits)")));
+  EXPECT_THAT(sentences(nlohmann::json::object(), "BF16", "w.scales"),
+              ElementsAre(HasSubstr("quantisation by MLX is")));
+  EXPECT_THAT(sentences(nlohmann::json::object(), "F8_E4M3", "w.weight"),
+              ElementsAre(HasSubstr("tensor \"w.weight\": quantisation by fp8 is not supported yet")));
+  EXPECT_THAT(sentences(nlohmann::json::object(), "I8", "w.weight"),
+              ElementsAre("tensor \"w.weight\" has dtype I8; only F32, F16 and BF16 can be loaded"));
 }
 
 TEST(Registry, CheckingFindsWhatLoadingFinds) {

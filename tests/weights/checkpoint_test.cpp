@@ -161,7 +161,7 @@ TEST_F(CheckpointTest, RefusesFoldersThatAreNotWhole) {
          std::filesystem::remove(folder_.path() / "model.safetensors");
          std::filesystem::create_directory(folder_.path() / "model.safetensors");
        },
-       "DIR/model.safetensors: is not a regular file"},
+       "DIR/model.safetensors: is a folder, expected a file"},
   };
   for (const auto& c : cases) {
     c.prepare();

@@ -122,6 +122,18 @@ TEST_F(HubCache, SaysHowToDownloadWhatIsNotThere) {
               HasSubstr("is a page, and Heddle reads folders. Give the model's name, org/name"));
 }
 
+TEST_F(HubCache, NamesAModelOrFolderOfNearlyTheSameName) {
+  ::setenv("HF_HUB_CACHE", path("hub").c_str(), 1);
+  add_model("hub", "models--acme--tiny");
+  EXPECT_THAT(error("acme/tinny"), HasSubstr(". Did you mean acme/tiny? Or download it: hf download acme/tinny (from"));
+  write("here/demo-llama/config.json", "{}");
+  write("here/notes", "no folder");
+  EXPECT_THAT(error(path("here/demo-lama")),
+              HasSubstr(": no such folder. Did you mean " + path("here/demo-llama") + "? Give"));
+  EXPECT_THAT(error(path("here/note")), ::testing::Not(HasSubstr("Did you mean")));
+  EXPECT_THAT(error("gpt2"), HasSubstr("or ORG/NAME of a model in the cache of Hugging Face"));
+}
+
 TEST_F(HubCache, SaysWhatIsMissingOfADownload) {
   ::setenv("HF_HUB_CACHE", path("hub").c_str(), 1);
   add_model("hub", "models--org--m");
@@ -198,6 +210,18 @@ TEST_F(OtherFormats, FoldersAreNamed) {
     for (const auto& [name, text] : c.files) write(fs::path("m") / name, text);
     EXPECT_THAT(checkpoint_error(), StartsWith(c.message));
   }
+}
+
+TEST_F(OtherFormats, AFolderAboveAModelNamesIt) {
+  write("above/m/config.json", "{}");
+  EXPECT_THAT(checkpoint_error("above"), StartsWith("above: holds no config.json. Did you mean "));
+}
+
+TEST_F(OtherFormats, ASnapshotWithoutWeightsIsAnUnfinishedDownload) {
+  add_model("hub", "models--acme--part");
+  EXPECT_THAT(
+      checkpoint_error("hub/models--acme--part"),
+      AllOf(HasSubstr("holds no weights. Is the download complete?"), ::testing::EndsWith("hf download acme/part")));
 }
 
 TEST_F(OtherFormats, ALinkWhoseFileIsGoneIsAnUnfinishedDownload) {

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/suggestion.h"
 #include "cli/chat/completion.h"
 #include "cli/chat/conversation.h"
 #include "cli/chat/input.h"
@@ -23,7 +24,6 @@
 #include "cli/model_options.h"
 #include "cli/output.h"
 #include "cli/sampling_options.h"
-#include "cli/suggestion.h"
 #include "cli/template_options.h"
 #include "text/tokenizer/utf8.h"
 #include "weights/model_source.h"

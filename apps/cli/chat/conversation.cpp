@@ -10,9 +10,12 @@ using nlohmann::ordered_json;
 
 Conversation::Conversation(TemplateInput saved, std::string_view where) : input_(std::move(saved)) {
   for (std::size_t i = 0; i < input_.messages.size(); ++i) {
-    const auto role = input_.messages[i].find("role");
-    if (role == input_.messages[i].end() || !role->is_string())
+    const ordered_json& message = input_.messages[i];
+    const auto role = message.find("role");
+    if (role == message.end() || !role->is_string())
       throw_error<InputError>("{}: messages[{}]: expected an object with a \"role\"", where, i);
+    if (!message.contains("content") && !message.contains("tool_calls"))  // which templates read without asking
+      throw_error<InputError>("{}: messages[{}]: has no \"content\"", where, i);
   }
 }
 

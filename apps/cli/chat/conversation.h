@@ -19,7 +19,8 @@ class Conversation {
 
   Conversation() = default;
 
-  // From a saved or handwritten conversation. Throws InputError, which begins with `where`, when a message has no role.
+  // From a saved or handwritten conversation. Throws InputError, which begins with `where`, when a message has no role, or
+  // neither content nor tool calls.
   Conversation(TemplateInput saved, std::string_view where);
 
   // In the form that a chat template takes.

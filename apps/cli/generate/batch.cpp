@@ -149,8 +149,9 @@ std::vector<std::int32_t> Batch::end_ids_of(const Prompt& prompt) const {
 
 std::shared_ptr<TokenConstraint> Batch::constraint_of(const Prompt& prompt) {
   if (!prompt.settings.grammar) return nullptr;
+  const grammar::GrammarSource& source = *prompt.settings.grammar;
   if (!constraints_) constraints_.emplace(encoder_.tokenizer());
-  return constraints_->make(*prompt.settings.grammar, "grammar", end_ids_of(prompt));
+  return constraints_->make(source, name_of(source.kind), end_ids_of(prompt));
 }
 
 // Makes one failed answer of all that are not submitted.

@@ -100,7 +100,7 @@ void run(Batch& batch, const MorePrompts& more, const Engine& engine, const Prin
     if (batch.done()) continue;
     const auto start = SpeedMeter::Clock::now();
     batch.submit();
-    if (speed.num_prompt_tokens() == 0) progress.update(batch, speed);  // the first step's time counts
+    if (speed.num_prompt_tokens() == 0) progress.begin(batch, engine.model_shape());
     batch.step();
     speed.add_step(engine.last_step(), start);
     if (!printer.in_text_on_terminal()) progress.update(batch, speed);

@@ -38,8 +38,10 @@ void Printer::begin_text(const Answer& answer, std::string& output) {
   if (begun_ || (!answer.completion && !answer.failed())) return;
   begun_ = true;
   if (any_) output += "\n";
-  if (options_.titles)
-    output += fmt::format("==> {}{} <==\n", answer_title(answer, options_.from_file), answer.failed() ? ": error" : "");
+  if (options_.titles) {
+    title_ = answer_title(answer, options_.from_file);
+    output += fmt::format("==> {}{} <==\n", title_, answer.failed() ? ": error" : "");
+  }
   if (options_.echo && !answer.failed()) output += answer.to->text;
 }
 
@@ -51,7 +53,7 @@ void Printer::fail(const Answer& answer) {
 }
 
 void Printer::cut() {
-  if (begun_) write("\n");
+  if (begun_) write(options_.titles ? fmt::format("\n==> {}: not finished <==\n", title_) : "\n");
   any_ = any_ || begun_;
   begun_ = false;
   written_ = 0;

@@ -25,7 +25,7 @@ class Printer {
   // another one comes.
   void print(const Answer& answer);
 
-  // Ends the line of a text that was interrupted.
+  // Ends the line of a text that was interrupted, and says so where texts have titles.
   void cut();
 
   // Whether a terminal's cursor stands behind a text that is still growing.
@@ -45,6 +45,7 @@ class Printer {
   std::function<void()> before_write_;
   bool terminal_;
   bool begun_ = false;       // the title and the prompt of the answer are written
+  std::string title_;        // of that answer
   std::size_t written_ = 0;  // bytes of its text
   bool any_ = false;         // an answer was written before
   int num_failed_ = 0;

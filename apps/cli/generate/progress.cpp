@@ -11,7 +11,16 @@ ProgressUnit answers_of_budget(std::int64_t tokens, std::int64_t num_answers) {
   return {.name = "answers", .size = size, .digits = 0, .rate = "answers/s"};
 }
 
+// Bytes of weights times tokens that two cores compute in half a second.
+constexpr double kLong = 1e11;
+
 }  // namespace
+
+void RunProgress::begin(const Batch& batch, const ModelShape& shape) {
+  enter(Phase::prefill, batch.num_prompt_tokens());
+  if (static_cast<double>(shape.weight_bytes_per_step) * static_cast<double>(batch.num_prompt_tokens()) > kLong)
+    bar_->show(0);
+}
 
 void RunProgress::update(const Batch& batch, const SpeedMeter& speed) {
   const auto done = [](std::int64_t count) { return static_cast<std::size_t>(count); };

@@ -8,6 +8,7 @@
 #include "base/progress.h"
 #include "cli/generate/batch.h"
 #include "cli/speed.h"
+#include "models/model.h"
 
 namespace heddle {
 
@@ -18,7 +19,9 @@ class RunProgress {
   // `max_tokens`: of a single answer.
   RunProgress(std::int64_t max_tokens, ProgressShown shown) : max_tokens_(max_tokens), shown_(shown) {}
 
-  // Call it before the first step and after each.
+  // Call it before the first step: its time counts, and where it will be long, it is shown that it has begun.
+  void begin(const Batch& batch, const ModelShape& shape);
+  // Call it after each step.
   void update(const Batch& batch, const SpeedMeter& speed);
   void hide();
 

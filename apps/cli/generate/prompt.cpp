@@ -10,9 +10,9 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/suggestion.h"
 #include "cli/input.h"
 #include "cli/jsonl.h"
-#include "cli/suggestion.h"
 #include "engine/sampler.h"
 
 namespace heddle {

@@ -1,4 +1,6 @@
 // heddle completion and heddle man: the program's completion scripts and man pages.
+#include <fmt/ranges.h>
+
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <memory>
@@ -8,11 +10,11 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/suggestion.h"
 #include "cli/commands.h"
 #include "cli/manual/manual_page.h"
 #include "cli/manual/shell_completion.h"
 #include "cli/output.h"
-#include "cli/suggestion.h"
 
 namespace heddle {
 namespace {
@@ -55,10 +57,11 @@ void completion(const CompletionOptions& options, const CommandText& program) {
 
 void man(const ManOptions& options, const CommandText& program) {
   if (options.out) return write_pages(program, *options.out);
-  std::string name = "heddle", page = name;
-  for (const std::string& word : options.command) {
-    name += " " + word;
-    page += "-" + word;
+  std::string name = fmt::format("{}", fmt::join(options.command, " "));
+  std::string page = fmt::format("{}", fmt::join(options.command, "-"));
+  if (page != program.name && !page.starts_with(program.name + "-")) {
+    name = name.empty() ? program.name : program.name + " " + name;
+    page = page.empty() ? program.name : program.name + "-" + page;
   }
   std::vector<std::string> names;
   for (const CommandText* command : all_commands(program)) {
@@ -92,7 +95,7 @@ void add_man(CLI::App& app) {
   CLI::App* command = app.add_subcommand("man", "Print a man page: heddle man generate | man -l -");
   command
       ->add_option("command", options->command,
-                   "Of which command, as wafer run or wafer-run; default: of heddle itself")
+                   "Of which command, as wafer run, wafer-run or heddle-wafer-run; default: of heddle itself")
       ->type_name("COMMAND");
   command->add_option("--out", options->out, "Write all pages into this folder instead")->type_name("DIR");
   command->callback([options, &app] { man(*options, describe_commands(app)); });

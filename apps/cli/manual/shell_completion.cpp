@@ -96,17 +96,37 @@ Positional positional_of(const CommandText& command) {
   return result;
 }
 
-// The program with the names of pages as choices of `heddle man`: "generate", "bench-decode".
+// The same commands as words of `heddle man`: "heddle man bench", "heddle man bench decode".
+std::vector<CommandText> as_words_of_man(const std::vector<CommandText>& commands, const std::string& above) {
+  std::vector<CommandText> words;
+  for (const CommandText& command : commands) {
+    CommandText word{.name = above + " " + last_word(command),
+                     .description = command.description,
+                     .footer = {},
+                     .options = {},
+                     .commands = {}};
+    word.commands = as_words_of_man(command.commands, word.name);
+    words.push_back(std::move(word));
+  }
+  return words;
+}
+
+// The program with the words that `heddle man` takes: "bench", then "decode", or "bench-decode".
 CommandText with_pages(CommandText program) {
   std::vector<std::string> pages;
   for (const CommandText* command : all_commands(program)) {
     std::string words = command->name.substr(std::min(command->name.size(), program.name.size() + 1));
+    if (words.find(' ') == std::string::npos) continue;
     std::ranges::replace(words, ' ', '-');
-    if (!words.empty()) pages.push_back(std::move(words));
+    pages.push_back(std::move(words));
   }
-  for (CommandText& command : program.commands)
+  std::vector<CommandText> words = as_words_of_man(program.commands, "heddle man");
+  for (CommandText& command : program.commands) {
+    if (command.name != "heddle man") continue;
+    command.commands = std::move(words);
     for (OptionText& option : command.options)
-      if (command.name == "heddle man" && option.names.empty()) option.choices = pages;
+      if (option.names.empty()) option.choices = pages;
+  }
   return program;
 }
 

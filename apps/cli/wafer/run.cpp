@@ -350,11 +350,11 @@ std::string summary_of(const Run& run, const PlmrDevice& device, const WaferLayo
     lines += line_text("regions of prefill", fmt::format("{} of {} on {}", layout.prefill.regions,
                                                          text_of(layout.prefill_mesh), device.name));
   lines += line_text(
-      "regions", fmt::format("{} of {} on {}{}", layout.decode.regions, text_of(layout.decode_mesh), device.name,
-                             run.idle_share > 0 ? fmt::format("; a token leaves {:.0f} % of their time idle, for one "
-                                                              "works at a time",
-                                                              100 * run.idle_share)
-                                                : ""));
+      "regions",
+      fmt::format("{} of {} on {}{}", layout.decode.regions, text_of(layout.decode_mesh), device.name,
+                  run.idle_share > 0 ? fmt::format("; pipeline utilisation {:.0f} %: one region works at a time",
+                                                   100 * (1 - run.idle_share))
+                                     : ""));
   return lines;
 }
 
@@ -474,7 +474,7 @@ void add_wafer_run(CLI::App& wafer) {
   add_mesh_option(*command, "--prefill-mesh", options->prefill_mesh, "The cores of prefill; default --mesh");
   add_mesh_option(*command, "--decode-mesh", options->decode_mesh,
                   "The cores of decode, to which the model moves after the prompt; default --mesh");
-  command->add_option("--prompt", options->prompt, "The prompt; special tokens in it are parsed")->required();
+  command->add_option("-p,--prompt", options->prompt, "The prompt; special tokens in it are parsed")->required();
   add_number_option<std::int64_t>(*command, "--max-tokens", options->max_tokens,
                                   "Tokens to generate at most, greedily; default 256", {.min = 1, .max = 1 << 20});
   add_kv_option(*command, options->kv_method,

@@ -51,6 +51,20 @@ Automaton compile(const GrammarSource& source, std::string_view where) {
 
 }  // namespace
 
+std::string_view name_of(GrammarSource::Kind kind) {
+  switch (kind) {
+    case GrammarSource::Kind::json_object:
+      return "json_object";
+    case GrammarSource::Kind::json_schema:
+      return "json_schema";
+    case GrammarSource::Kind::regex:
+      return "regex";
+    case GrammarSource::Kind::choice:
+      return "choice";
+  }
+  throw InvalidArgument("grammar: no such kind of source");
+}
+
 std::shared_ptr<const Automaton> compile_grammar(const GrammarSource& source, std::string_view where) {
   std::size_t size = source.text.size();
   for (const std::string& choice : source.choices) size += choice.size();

@@ -22,6 +22,9 @@ struct GrammarSource {
   bool operator==(const GrammarSource&) const = default;
 };
 
+// "json_schema": the name that options and fields of requests have for it.
+std::string_view name_of(GrammarSource::Kind kind);
+
 // Throws InputError that begins with `where` ("json_schema", "--regex") and names the place in the source: what is
 // malformed, what is not supported (README.md), what nothing can match, and what passes a limit (limits.h).
 std::shared_ptr<const Automaton> compile_grammar(const GrammarSource& source, std::string_view where);
