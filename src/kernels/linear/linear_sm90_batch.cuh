@@ -36,6 +36,7 @@ struct BatchOperands {
   std::int64_t y_stride;
   int num_tokens;
   int outputs, steps;  // of all tiles; along k
+  int steps_apart;     // by which clusters' first steps along k differ
   BatchTiles tiles;
   bool y_is_float;
 };
@@ -45,17 +46,20 @@ struct BatchMaps {
   CUtensorMap tokens, weights, longer_weights;
 };
 
-// A block's part of k: steps [first, end).
+// A block's part of k: `count` steps from `first` on, beginning `offset` steps later and wrapping around.
 struct BatchSteps {
-  int first, end;
+  int first, count, offset;
 
   template <class Config>
-  static __device__ BatchSteps of(int steps, int rank) {
-    const auto count = static_cast<std::uint32_t>(steps), part = static_cast<std::uint32_t>(rank);
-    constexpr std::uint32_t kParts = Config::kCluster;
-    return {.first = static_cast<int>(begin_of_part(count, part, kParts)),
-            .end = static_cast<int>(begin_of_part(count, part + 1, kParts))};
+  static __device__ BatchSteps of(const BatchOperands& op, int rank) {
+    const auto steps = static_cast<std::uint32_t>(op.steps), part = static_cast<std::uint32_t>(rank);
+    const auto first = static_cast<int>(begin_of_part<std::uint32_t>(steps, part, Config::kCluster));
+    const int count = static_cast<int>(begin_of_part<std::uint32_t>(steps, part + 1, Config::kCluster)) - first;
+    const int offset =
+        op.steps_apart > 0 && count > 0 ? static_cast<int>(blockIdx.x) / Config::kCluster * op.steps_apart % count : 0;
+    return {.first = first, .count = count, .offset = offset};
   }
+  __device__ int at(int i) const { return first + (i + offset < count ? i + offset : i + offset - count); }
 };
 
 // Calls f(tile) for the tiles of this block's cluster. All roles of a block go through them in this order.
@@ -70,14 +74,15 @@ __device__ void each_batch_tile(const BatchTiles& tiles, F f) {
 template <class Config>
 __device__ void fetch_weights(const BatchOperands& op, const BatchMaps& maps, typename Config::Shared& shared, int rank,
                               const KernelWaits& waits) {
-  const BatchSteps part = BatchSteps::of<Config>(op.steps, rank);
+  const BatchSteps part = BatchSteps::of<Config>(op, rank);
   RingProducer<Config::kSlots> at;
   int issued = 0;
   each_batch_tile<Config>(op.tiles, [&](int tile) {
     const int begin = op.tiles.begin(tile), height = op.tiles.outputs(tile);
     const CUtensorMap& map = height == op.tiles.height ? maps.weights : maps.longer_weights;
     const auto bytes = static_cast<std::uint32_t>(Config::kBlocks * Config::kParts * Config::kRowBytes * height);
-    for (int step = part.first; step < part.end; ++step, ++issued, at.advance()) {
+    for (int i = 0; i < part.count; ++i, ++issued, at.advance()) {
+      const int block_of_k = part.at(i) * Config::kBlocks;
       if (issued >= Config::kSlots)
         shared.ring.wait_until_empty(at, waits);
       else if (issued >= Config::kStepsAhead)
@@ -87,10 +92,10 @@ __device__ void fetch_weights(const BatchOperands& op, const BatchMaps& maps, ty
 #pragma unroll
       for (int block = 0; block < Config::kBlocks; ++block)
 #pragma unroll
-        for (int i = 0; i < Config::kParts; ++i)
-          sm90::copy_box(
-              sm90::shared_address(shared.slots[at.slot()].weights[block]) + i * Config::kPartRows * Config::kRowBytes,
-              map, (step * Config::kBlocks + block) * Config::kBlockFeatures, begin + i * op.outputs, here.address());
+        for (int half = 0; half < Config::kParts; ++half)
+          sm90::copy_box(sm90::shared_address(shared.slots[at.slot()].weights[block]) +
+                             half * Config::kPartRows * Config::kRowBytes,
+                         map, (block_of_k + block) * Config::kBlockFeatures, begin + half * op.outputs, here.address());
     }
   });
 }
@@ -99,17 +104,18 @@ __device__ void fetch_weights(const BatchOperands& op, const BatchMaps& maps, ty
 template <class Config>
 __device__ void fetch_tokens(const BatchOperands& op, const BatchMaps& maps, typename Config::Shared& shared, int rank,
                              const KernelWaits& waits) {
-  const BatchSteps part = BatchSteps::of<Config>(op.steps, rank);
+  const BatchSteps part = BatchSteps::of<Config>(op, rank);
   RingProducer<Config::kSlots> at;
   each_batch_tile<Config>(op.tiles, [&](int) {
-    for (int step = part.first; step < part.end; ++step, at.advance()) {
+    for (int i = 0; i < part.count; ++i, at.advance()) {
+      const int block_of_k = part.at(i) * Config::kBlocks;
       shared.ring.wait_until_empty(at, waits);
       sm90::Mbarrier& here = shared.ring.full(at);
       here.arrive_expecting(sizeof Config::Slot::tokens);
 #pragma unroll
       for (int block = 0; block < Config::kBlocks; ++block)
         sm90::copy_box(sm90::shared_address(shared.slots[at.slot()].tokens[block]), maps.tokens,
-                       (step * Config::kBlocks + block) * Config::kBlockFeatures, 0, here.address());
+                       (block_of_k + block) * Config::kBlockFeatures, 0, here.address());
     }
   });
 }
@@ -128,12 +134,12 @@ class BatchGroup {
       : op_(op), shared_(shared), waits_(waits), group_(warp / 4), warp_(warp % 4), rank_(rank) {}
 
   __device__ void run() {
-    const BatchSteps part = BatchSteps::of<Config>(op_.steps, rank_);
+    const BatchSteps part = BatchSteps::of<Config>(op_, rank_);
     const int teams = static_cast<int>(gridDim.x) / Config::kCluster;
     if constexpr (Config::kCluster > 1) sm90::wait_for_cluster();  // others' barriers are initialised
     int round = 0;
     each_batch_tile<Config>(op_.tiles, [&](int tile) {
-      multiply(part.end - part.first);
+      multiply(part.count);
       if constexpr (Config::kCluster > 1) merge(round++, tile + teams < op_.tiles.count);
       if (stores()) store(op_.tiles.begin(tile), op_.tiles.outputs(tile));
       __syncwarp();
@@ -326,6 +332,7 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
   if (warp >= Config::kWarps) {
     const bool first = threadIdx.x % 32 == 0;
     if (warp == Config::kWarps && first) fetch_weights<Config>(op, maps, shared, rank, waits);
+    if (warp > Config::kWarps && first) sm90::prefetch_map(maps.tokens);
     wait_for_earlier_kernels();
     if (warp > Config::kWarps && first) fetch_tokens<Config>(op, maps, shared, rank, waits);
     __syncwarp();

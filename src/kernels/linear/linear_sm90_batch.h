@@ -18,6 +18,9 @@ struct BatchPlan {
   int cluster;              // blocks that share a tile's k
   int tile_rows;            // of W that a block's accumulators hold
   bool line_pairs = false;  // whether L2 loads two neighbouring lines of W at once
+  // By which clusters' first steps along k differ. Unless 0, the order of a sum depends on the number of clusters: to be
+  // measured, not for linear().
+  int steps_apart = 0;
 };
 
 // What linear() takes for this shape, whatever the GPU and lane. From a model of an H200's memory and L2, see the source.

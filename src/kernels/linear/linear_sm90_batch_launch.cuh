@@ -59,6 +59,7 @@ void enqueue_batch_of(const LinearParams& params, const BatchPlan& plan, const L
                          .num_tokens = static_cast<int>(params.x.rows),
                          .outputs = outputs,
                          .steps = static_cast<int>(ceil_div<std::int64_t>(weight.in_features, Config::kStepFeatures)),
+                         .steps_apart = plan.steps_apart,
                          .tiles = tiles,
                          .y_is_float = params.y.dtype == DType::float32};
   launch_sm90("linear", linear_batch<Config, T>, shape, lane, op, maps, waits_of(lane.stream, "linear"));

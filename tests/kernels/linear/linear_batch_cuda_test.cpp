@@ -226,8 +226,7 @@ TEST_F(LinearBatchOnGpu, IsCloseToFloat64) {
 
 // Launches of real widths, whose ring goes round often, on lanes whose blocks have several tiles each.
 TEST_F(LinearBatchOnGpu, RealWidthsGiveTheSameBitsAgainOnAnyNumberOfSms) {
-  const Shape shapes[] = {
-      {24, 6144, 4096}, {32, 4096, 4096}, {64, 4096, 14336}, {17, 3584, 18944}, {48, 4608, 3584, true}};
+  const Shape shapes[] = {{24, 6144, 4096}, {32, 4096, 4096, true}, {64, 4096, 14336}};
   for (const Shape& shape : shapes) {
     Problem p(shape, kBf16, kBf16, Problem::Values::reals);
     ASSERT_TRUE(takes_batch(p.params()));
