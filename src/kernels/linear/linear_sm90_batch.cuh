@@ -13,112 +13,20 @@
 // linear_sm90_batch_shape.cuh has the sizes, docs/notes/linear_gpu.md the measurements.
 #pragma once
 
-#include <cuda.h>
-
 #include <cstddef>
 #include <cstdint>
 
 #include "device/cluster/cluster_sm90.cuh"
-#include "device/even_parts.h"
 #include "device/launch_sm90.cuh"
 #include "device/mbarrier_sm90.cuh"
 #include "device/tensor_map_sm90.cuh"
+#include "kernels/linear/linear_sm90_batch_fetch.cuh"
 #include "kernels/linear/linear_sm90_batch_shape.cuh"
 #include "kernels/rows/swiglu_sm90.cuh"
 #include "kernels/sm90/instructions_sm90.cuh"
 #include "kernels/sm90/wgmma_sm90.cuh"
 
 namespace heddle {
-
-struct BatchOperands {
-  const float* bias;  // or null
-  void* y;
-  std::int64_t y_stride;
-  int num_tokens;
-  int outputs, steps;  // of all tiles; along k
-  int steps_apart;     // by which clusters' first steps along k differ
-  BatchTiles tiles;
-  bool y_is_float;
-};
-
-// Of x, and of W in boxes as high as each kind of tile.
-struct BatchMaps {
-  CUtensorMap tokens, weights, longer_weights;
-};
-
-// A block's part of k: `count` steps from `first` on, beginning `offset` steps later and wrapping around.
-struct BatchSteps {
-  int first, count, offset;
-
-  template <class Config>
-  static __device__ BatchSteps of(const BatchOperands& op, int rank) {
-    const auto steps = static_cast<std::uint32_t>(op.steps), part = static_cast<std::uint32_t>(rank);
-    const auto first = static_cast<int>(begin_of_part<std::uint32_t>(steps, part, Config::kCluster));
-    const int count = static_cast<int>(begin_of_part<std::uint32_t>(steps, part + 1, Config::kCluster)) - first;
-    const int offset =
-        op.steps_apart > 0 && count > 0 ? static_cast<int>(blockIdx.x) / Config::kCluster * op.steps_apart % count : 0;
-    return {.first = first, .count = count, .offset = offset};
-  }
-  __device__ int at(int i) const { return first + (i + offset < count ? i + offset : i + offset - count); }
-};
-
-// Calls f(tile) for the tiles of this block's cluster. All roles of a block go through them in this order.
-template <class Config, class F>
-__device__ void each_batch_tile(const BatchTiles& tiles, F f) {
-  const int first = static_cast<int>(blockIdx.x) / Config::kCluster;
-  const int teams = static_cast<int>(gridDim.x) / Config::kCluster;
-  for (int tile = first; tile < tiles.count; tile += teams) f(tile);
-}
-
-// Issues the loads of W. One thread.
-template <class Config>
-__device__ void fetch_weights(const BatchOperands& op, const BatchMaps& maps, typename Config::Shared& shared, int rank,
-                              const KernelWaits& waits) {
-  const BatchSteps part = BatchSteps::of<Config>(op, rank);
-  RingProducer<Config::kSlots> at;
-  int issued = 0;
-  each_batch_tile<Config>(op.tiles, [&](int tile) {
-    const int begin = op.tiles.begin(tile), height = op.tiles.outputs(tile);
-    const CUtensorMap& map = height == op.tiles.height ? maps.weights : maps.longer_weights;
-    const auto bytes = static_cast<std::uint32_t>(Config::kBlocks * Config::kParts * Config::kRowBytes * height);
-    for (int i = 0; i < part.count; ++i, ++issued, at.advance()) {
-      const int block_of_k = part.at(i) * Config::kBlocks;
-      if (issued >= Config::kSlots)
-        shared.ring.wait_until_empty(at, waits);
-      else if (issued >= Config::kStepsAhead)
-        shared.weights[issued - Config::kStepsAhead].wait(waits, 0);
-      sm90::Mbarrier& here = shared.weights[at.slot()];
-      here.arrive_expecting(bytes);
-#pragma unroll
-      for (int block = 0; block < Config::kBlocks; ++block)
-#pragma unroll
-        for (int half = 0; half < Config::kParts; ++half)
-          sm90::copy_box(sm90::shared_address(shared.slots[at.slot()].weights[block]) +
-                             half * Config::kPartRows * Config::kRowBytes,
-                         map, (block_of_k + block) * Config::kBlockFeatures, begin + half * op.outputs, here.address());
-    }
-  });
-}
-
-// Issues the loads of x. One thread.
-template <class Config>
-__device__ void fetch_tokens(const BatchOperands& op, const BatchMaps& maps, typename Config::Shared& shared, int rank,
-                             const KernelWaits& waits) {
-  const BatchSteps part = BatchSteps::of<Config>(op, rank);
-  RingProducer<Config::kSlots> at;
-  each_batch_tile<Config>(op.tiles, [&](int) {
-    for (int i = 0; i < part.count; ++i, at.advance()) {
-      const int block_of_k = part.at(i) * Config::kBlocks;
-      shared.ring.wait_until_empty(at, waits);
-      sm90::Mbarrier& here = shared.ring.full(at);
-      here.arrive_expecting(sizeof Config::Slot::tokens);
-#pragma unroll
-      for (int block = 0; block < Config::kBlocks; ++block)
-        sm90::copy_box(sm90::shared_address(shared.slots[at.slot()].tokens[block]), maps.tokens,
-                       (block_of_k + block) * Config::kBlockFeatures, 0, here.address());
-    }
-  });
-}
 
 // The part of one warpgroup in this block's tiles. A thread has rows lane / 4 and lane / 4 + 8 of its warp's sixteen of
 // each 64 rows, and of every eight tokens tokens 2 * (lane % 4) + {0, 1}.
@@ -266,34 +174,78 @@ class BatchGroup {
 
   __device__ void store(int begin, int outputs) const {
     if constexpr (Config::kOutput == StreamOutput::sums)
-      if (op_.y_is_float) return store_as<float>(begin, outputs);
-    store_as<T>(begin, outputs);
+      if (op_.y_is_float) return store_singly<float>(begin, outputs);
+    if (op_.y_takes_fours)
+      store_fours(begin, outputs);
+    else
+      store_singly<T>(begin, outputs);
+  }
+
+  // Of the thread's two rows of `tile`.
+  struct Bias {
+    float low[Config::kParts], high[Config::kParts];
+  };
+  __device__ Bias bias_of(int tile, int begin, int outputs) const {
+    Bias bias{};
+    const int row = first_row(tile) + warp_ * 16 + lane() / 4;
+    if (op_.bias == nullptr) return bias;
+#pragma unroll
+    for (int part = 0; part < Config::kParts; ++part) {
+      const float* const from = op_.bias + begin + row + part * op_.tiles.all;
+      if (row < outputs) bias.low[part] = from[0];
+      if (row + 8 < outputs) bias.high[part] = from[8];
+    }
+    return bias;
+  }
+
+  // y of sum `i` of the thread's in `tile`.
+  template <class Y>
+  __device__ float value(int tile, int i, const float (&bias)[Config::kParts]) const {
+    const float sum = sums_[tile][i] + bias[0];
+    if constexpr (Config::kOutput == StreamOutput::swiglu)
+      return gated(sum, sums_[kTilesOfPart + tile][i] + bias[1], Y{});
+    return sum;
   }
 
   template <class Y>
-  __device__ void store_as(int begin, int outputs) const {
+  __device__ void store_singly(int begin, int outputs) const {
 #pragma unroll
-    for (int tile = 0; tile < kTilesOfPart; ++tile)
+    for (int tile = 0; tile < kTilesOfPart; ++tile) {
+      const Bias bias = bias_of(tile, begin, outputs);
 #pragma unroll
-      for (int high = 0; high < 2; ++high) {
+      for (int i = 0; i < kSums; ++i) {
+        const bool high = i % 4 >= 2;
         const int row = first_row(tile) + warp_ * 16 + high * 8 + lane() / 4;
-        if (row >= outputs) continue;
-        float bias[Config::kParts] = {};
-#pragma unroll
-        for (int part = 0; part < Config::kParts; ++part)
-          if (op_.bias != nullptr) bias[part] = op_.bias[begin + row + part * op_.outputs];
-        Y* const y = static_cast<Y*>(op_.y) + begin + row;
-#pragma unroll
-        for (int i = 0; i < 2 * kFours; ++i) {
-          const int token = i / 2 * 8 + lane() % 4 * 2 + i % 2;
-          if (token >= op_.num_tokens) continue;
-          const int at = i / 2 * 4 + high * 2 + i % 2;
-          float value = sums_[tile][at] + bias[0];
-          if constexpr (Config::kOutput == StreamOutput::swiglu)
-            value = gated(value, sums_[kTilesOfPart + tile][at] + bias[1], Y{});
-          y[token * op_.y_stride] = sm90::rounded<Y>(value);
-        }
+        const int token = i / 4 * 8 + lane() % 4 * 2 + i % 2;
+        if (row < outputs && token < op_.num_tokens)
+          static_cast<Y*>(op_.y)[token * op_.y_stride + begin + row] =
+              sm90::rounded<Y>(value<Y>(tile, i, high ? bias.high : bias.low));
       }
+    }
+  }
+
+  // Transposes 8 rows by 8 tokens at a time, then lanes exchange what they have of 16 rows, so that a lane has four
+  // neighbours of one token and four lanes have 32 bytes.
+  __device__ void store_fours(int begin, int outputs) const {
+    const int quarter = lane() % 4;
+    const bool odd = quarter % 2 != 0;
+#pragma unroll
+    for (int tile = 0; tile < kTilesOfPart; ++tile) {
+      const Bias bias = bias_of(tile, begin, outputs);
+      const int row = first_row(tile) + warp_ * 16 + (odd ? 6 : 0) + 2 * quarter;
+#pragma unroll
+      for (int i = 0; i < kFours; ++i) {
+        const std::uint32_t low =
+            sm90::transpose(sm90::pack<T>(value<T>(tile, 4 * i, bias.low), value<T>(tile, 4 * i + 1, bias.low)));
+        const std::uint32_t high =
+            sm90::transpose(sm90::pack<T>(value<T>(tile, 4 * i + 2, bias.high), value<T>(tile, 4 * i + 3, bias.high)));
+        const std::uint32_t other = __shfl_xor_sync(~0u, odd ? low : high, 1);
+        const int token = 8 * i + lane() / 4;
+        if (row < outputs && token < op_.num_tokens)
+          *reinterpret_cast<uint2*>(static_cast<T*>(op_.y) + token * op_.y_stride + begin + row) =
+              odd ? make_uint2(other, high) : make_uint2(low, other);
+      }
+    }
   }
 
   const BatchOperands& op_;

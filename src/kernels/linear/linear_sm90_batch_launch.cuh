@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "base/alignment.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "device/per_device.h"
@@ -50,18 +51,20 @@ void enqueue_batch_of(const LinearParams& params, const BatchPlan& plan, const L
   const Tensor w{const_cast<void*>(weight.row(0)), weight.out_features, weight.in_features, weight.in_features,
                  weight.dtype};
   const auto of_weights = plan.line_pairs ? CU_TENSOR_MAP_L2_PROMOTION_L2_256B : CU_TENSOR_MAP_L2_PROMOTION_L2_128B;
-  const BatchMaps maps{.tokens = batch_map(params.x, Config::kTokens, CU_TENSOR_MAP_L2_PROMOTION_L2_128B),
-                       .weights = batch_map(w, tiles.height, of_weights),
-                       .longer_weights = batch_map(w, std::min(tiles.height + 1, Config::kPartRows), of_weights)};
+  const BatchMaps maps{
+      .tokens = batch_map(params.x, Config::kTokens, CU_TENSOR_MAP_L2_PROMOTION_L2_128B),
+      .weights = batch_map(w, BatchTiles::kGroup * tiles.groups, of_weights),
+      .longer_weights = batch_map(w, std::min(BatchTiles::kGroup * (tiles.groups + 1), Config::kPartRows), of_weights)};
   const BatchOperands op{.bias = weight.bias,
                          .y = params.y.data,
                          .y_stride = params.y.row_stride,
                          .num_tokens = static_cast<int>(params.x.rows),
-                         .outputs = outputs,
                          .steps = static_cast<int>(ceil_div<std::int64_t>(weight.in_features, Config::kStepFeatures)),
                          .steps_apart = plan.steps_apart,
                          .tiles = tiles,
-                         .y_is_float = params.y.dtype == DType::float32};
+                         .y_is_float = params.y.dtype == DType::float32,
+                         .y_takes_fours = params.y.dtype != DType::float32 && outputs % 4 == 0 &&
+                                          params.y.row_stride % 4 == 0 && is_aligned(params.y.data, 8)};
   launch_sm90("linear", linear_batch<Config, T>, shape, lane, op, maps, waits_of(lane.stream, "linear"));
 }
 

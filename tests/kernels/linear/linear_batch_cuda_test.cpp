@@ -146,10 +146,10 @@ const Shape kShapes[] = {{17, 1, 8},
                          {64, 37, 72, true},
                          {24, 129, 512},
                          {33, 300, 1096, true, 8},
-                         {40, 4400, 264},
+                         {40, 4400, 264, false, 4},
                          {25, 9001, 136, true},
-                         {32, 140, 8456},
-                         {63, 16500, 72},
+                         {32, 140, 8456, false, 0},
+                         {63, 16500, 72, true, 0},
                          {48, 2048, 2048, false, 0}};
 
 // Small integers: float32 holds every sum, whatever its order.
