@@ -59,58 +59,66 @@ class BatchGroup {
   __device__ int owner() const { return warp_ / Config::kOwnWarps; }  // the block that stores this warp's rows
   __device__ bool stores() const { return owner() == rank_; }
 
-  // Of `tile` of this group, in a block of a slot.
-  __device__ int first_row(int tile) const {
-    return tile / kTilesOfPart * Config::kPartRows + (group_ * kTilesOfPart + tile % kTilesOfPart) * 64;
-  }
+  // Of `tile` of this group, in its half of the outputs' rows.
+  __device__ int first_row(int tile) const { return (group_ * kTilesOfPart + tile % kTilesOfPart) * 64; }
 
-  // A slot is released when its WGMMAs have ended; the thread waits for them once those of the next slot are in flight.
+  // A slot is released as soon as its WGMMAs have ended: they take a fifth of the time in which a slot is filled, and a slot
+  // that waits for the next one's is missing from what is on its way.
   __device__ void multiply(int steps) {
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile)
 #pragma unroll
       for (int i = 0; i < kSums; ++i) sums_[tile][i] = 0;
-    std::uint32_t last_empty = 0;
+    const std::uint32_t ring = sm90::shared_address(shared_.weights);
 #pragma unroll 1
-    for (int step = 0; step < steps; ++step, at_.advance()) {
-      shared_.weights[at_.slot()].wait(waits_, at_.parity());
-      shared_.ring.wait_until_full(at_, waits_);
-      const auto& slot = shared_.slots[at_.slot()];
+    for (int step = 0; step < steps; ++step) {
+      const std::uint32_t slot = ring + static_cast<std::uint32_t>(weights_at_.slot * op_.ring.slot_bytes);
+      shared_.full[weights_at_.slot].wait(waits_, weights_at_.parity);
+      RingConsumer<Config::kTokenSlots> tokens_at = tokens_at_;
+#pragma unroll
+      for (int i = 0; i < Config::kTokenSlotsOfStep; ++i, tokens_at.advance()) {
+        shared_.ring.wait_until_full(tokens_at, waits_);
+        multiply_lines(slot, i * Config::kTokenLines, shared_.tokens[tokens_at.slot()]);
+      }
+      sm90::wgmma_wait<0>();
 #pragma unroll
       for (int tile = 0; tile < kTiles; ++tile) sm90::pin(sums_[tile]);
-      sm90::wgmma_fence();
+      release(shared_.empty[weights_at_.slot]);
+      weights_at_.advance(op_.ring.slots);
 #pragma unroll
-      for (int block = 0; block < Config::kBlocks; ++block) {
-        const std::uint64_t tokens = descriptor(slot.tokens[block], 0);
-#pragma unroll
-        for (int tile = 0; tile < kTiles; ++tile) {
-          const std::uint64_t weights = descriptor(slot.weights[block], first_row(tile));
-          constexpr int kFeatures = 16;  // per instruction, two bytes each
-#pragma unroll
-          for (int i = 0; i < Config::kBlockFeatures; i += kFeatures)
-            sm90::wgmma_ss<T>(sums_[tile], sm90::advanced(weights, 2 * i), sm90::advanced(tokens, 2 * i), 1);
-        }
-      }
-      sm90::wgmma_commit();
-      if (step > 0) {
-        sm90::wgmma_wait<1>();
-        release(last_empty);
-      }
-      last_empty = shared_.ring.empty(at_).address();
+      for (int i = 0; i < Config::kTokenSlotsOfStep; ++i, tokens_at_.advance()) release(shared_.ring.empty(tokens_at_));
     }
-    sm90::wgmma_wait<0>();
+  }
+
+  // Starts to multiply a slot of x by the same lines of W, from `first` on.
+  __device__ void multiply_lines(std::uint32_t slot, int first,
+                                 const std::byte (&tokens)[Config::kTokenLines][Config::kTokenLineBytes]) {
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) sm90::pin(sums_[tile]);
-    if (steps > 0) release(last_empty);
+    sm90::wgmma_fence();
+#pragma unroll
+    for (int line = 0; line < Config::kTokenLines; ++line) {
+      const std::uint64_t x = descriptor(sm90::shared_address(tokens[line]));
+#pragma unroll
+      for (int tile = 0; tile < kTiles; ++tile) {
+        const int part = (first + line) * Config::kParts + tile / kTilesOfPart;
+        const std::uint64_t w = descriptor(
+            slot + static_cast<std::uint32_t>(part * op_.ring.part_bytes + first_row(tile) * Config::kLineBytes));
+        constexpr int kFeatures = 16;  // per instruction, two bytes each
+#pragma unroll
+        for (int i = 0; i < Config::kLineFeatures; i += kFeatures)
+          sm90::wgmma_ss<T>(sums_[tile], sm90::advanced(w, 2 * i), sm90::advanced(x, 2 * i), 1);
+      }
+    }
+    sm90::wgmma_commit();
   }
 
-  static __device__ std::uint64_t descriptor(const std::byte* block, int row) {
-    return sm90::matrix_descriptor<Config::kRowBytes>(sm90::shared_address(block) + row * Config::kRowBytes,
-                                                      8 * Config::kRowBytes, 0);
+  static __device__ std::uint64_t descriptor(std::uint32_t address) {
+    return sm90::matrix_descriptor<Config::kLineBytes>(address, 8 * Config::kLineBytes, 0);
   }
 
-  static __device__ void release(std::uint32_t empty) {
-    if (lane() == 0) sm90::arrive_in_block(empty);
+  static __device__ void release(sm90::Mbarrier& empty) {
+    if (lane() == 0) empty.arrive();
   }
 
   // Pushes the sums of rows that other blocks store, and adds theirs to the others, in the order of k.
@@ -252,7 +260,8 @@ class BatchGroup {
   Shared& shared_;
   const KernelWaits& waits_;
   const int group_, warp_, rank_;  // warp of the group
-  RingConsumer<Config::kSlots> at_;
+  BatchPlace weights_at_{.slot = 0, .parity = 0};
+  RingConsumer<Config::kTokenSlots> tokens_at_;
   float sums_[kTiles][kSums];
 };
 
@@ -268,7 +277,8 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
   let_later_kernels_start();
   if (threadIdx.x == 0) {
     constexpr int kOthers = Config::kCluster - 1;
-    for (sm90::Mbarrier& barrier : shared.weights) barrier.init(1);
+    for (sm90::Mbarrier& barrier : shared.full) barrier.init(1);
+    for (sm90::Mbarrier& barrier : shared.empty) barrier.init(Config::kWarps);
     shared.ring.init({.producers = 1, .consumers = Config::kWarps});
     if constexpr (kOthers > 0) {
       shared.merged.init(1);

@@ -13,6 +13,25 @@
 
 namespace heddle {
 
+// The ring of W.
+struct BatchRing {
+  int slots;
+  int part_bytes;  // of a line's rows of a tile, or of its gate or up
+  int slot_bytes;
+  int slots_ahead;  // on their way while the ring is filled for the first time
+};
+
+// Where a thread is in it; `parity` of the phase to wait for.
+struct BatchPlace {
+  int slot, parity;
+
+  __device__ void advance(int slots) {
+    if (++slot < slots) return;
+    slot = 0;
+    parity ^= 1;
+  }
+};
+
 struct BatchOperands {
   const float* bias;  // or null
   void* y;
@@ -21,6 +40,7 @@ struct BatchOperands {
   int steps;        // along k
   int steps_apart;  // by which clusters' first steps along k differ
   BatchTiles tiles;
+  BatchRing ring;
   bool y_is_float;
   bool y_takes_fours;  // four neighbours of a token at once: 16-bit, aligned to 8 bytes, outputs a multiple of 4
 };
@@ -59,28 +79,26 @@ template <class Config>
 __device__ void fetch_weights(const BatchOperands& op, const BatchMaps& maps, typename Config::Shared& shared, int rank,
                               const KernelWaits& waits) {
   const BatchSteps part = BatchSteps::of<Config>(op, rank);
-  RingProducer<Config::kSlots> at;
+  BatchPlace at{.slot = 0, .parity = 1};  // the phase before the first one has ended
   int issued = 0;
   each_batch_tile<Config>(op.tiles, [&](int tile) {
-    const int begin = op.tiles.begin(tile), height = op.tiles.height(tile);
+    const int begin = op.tiles.begin(tile);
     const CUtensorMap& map = op.tiles.is_longer(tile) ? maps.longer_weights : maps.weights;
-    const auto bytes = static_cast<std::uint32_t>(Config::kBlocks * Config::kParts * Config::kRowBytes * height);
-    for (int i = 0; i < part.count; ++i, ++issued, at.advance()) {
-      const int block_of_k = part.at(i) * Config::kBlocks;
-      if (issued >= Config::kSlots)
-        shared.ring.wait_until_empty(at, waits);
-      else if (issued >= Config::kStepsAhead)
-        shared.weights[issued - Config::kStepsAhead].wait(waits, 0);
-      sm90::Mbarrier& here = shared.weights[at.slot()];
-      here.arrive_expecting(bytes);
+    const int bytes = Config::kLines * Config::kParts * Config::kLineBytes * op.tiles.height(tile);
+    for (int i = 0; i < part.count; ++i, ++issued, at.advance(op.ring.slots)) {
+      shared.empty[at.slot].wait(waits, at.parity);
+      if (issued >= op.ring.slots_ahead && issued < op.ring.slots)
+        shared.full[issued - op.ring.slots_ahead].wait(waits, 0);
+      sm90::Mbarrier& here = shared.full[at.slot];
+      here.arrive_expecting(static_cast<std::uint32_t>(bytes));
+      std::uint32_t to =
+          sm90::shared_address(shared.weights) + static_cast<std::uint32_t>(at.slot * op.ring.slot_bytes);
+      const int column = part.at(i) * Config::kStepFeatures;
 #pragma unroll
-      for (int block = 0; block < Config::kBlocks; ++block)
+      for (int line = 0; line < Config::kLines; ++line)
 #pragma unroll
-        for (int half = 0; half < Config::kParts; ++half)
-          sm90::copy_box(sm90::shared_address(shared.slots[at.slot()].weights[block]) +
-                             half * Config::kPartRows * Config::kRowBytes,
-                         map, (block_of_k + block) * Config::kBlockFeatures, begin + half * op.tiles.all,
-                         here.address());
+        for (int half = 0; half < Config::kParts; ++half, to += static_cast<std::uint32_t>(op.ring.part_bytes))
+          sm90::copy_box(to, map, column + line * Config::kLineFeatures, begin + half * op.tiles.all, here.address());
     }
   });
 }
@@ -90,17 +108,19 @@ template <class Config>
 __device__ void fetch_tokens(const BatchOperands& op, const BatchMaps& maps, typename Config::Shared& shared, int rank,
                              const KernelWaits& waits) {
   const BatchSteps part = BatchSteps::of<Config>(op, rank);
-  RingProducer<Config::kSlots> at;
+  RingProducer<Config::kTokenSlots> at;
   each_batch_tile<Config>(op.tiles, [&](int) {
-    for (int i = 0; i < part.count; ++i, at.advance()) {
-      const int block_of_k = part.at(i) * Config::kBlocks;
-      shared.ring.wait_until_empty(at, waits);
-      sm90::Mbarrier& here = shared.ring.full(at);
-      here.arrive_expecting(sizeof Config::Slot::tokens);
+    for (int i = 0; i < part.count; ++i) {
+      int column = part.at(i) * Config::kStepFeatures;
 #pragma unroll
-      for (int block = 0; block < Config::kBlocks; ++block)
-        sm90::copy_box(sm90::shared_address(shared.slots[at.slot()].tokens[block]), maps.tokens,
-                       (block_of_k + block) * Config::kBlockFeatures, 0, here.address());
+      for (int slot = 0; slot < Config::kTokenSlotsOfStep; ++slot, at.advance()) {
+        shared.ring.wait_until_empty(at, waits);
+        sm90::Mbarrier& here = shared.ring.full(at);
+        here.arrive_expecting(sizeof shared.tokens[0]);
+#pragma unroll
+        for (int line = 0; line < Config::kTokenLines; ++line, column += Config::kLineFeatures)
+          sm90::copy_box(sm90::shared_address(shared.tokens[at.slot()][line]), maps.tokens, column, 0, here.address());
+      }
     }
   });
 }

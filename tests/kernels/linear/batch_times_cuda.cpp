@@ -132,7 +132,7 @@ class Times {
       std::sort(variant.microseconds.begin(), variant.microseconds.end());
       const double median = variant.microseconds[variant.microseconds.size() / 2];
       fmt::print(
-          "{:<11} {:<8} {:>6} x {:<5} {:>3} {:<22} {:>8.2f} us {:>6.1f} %  min {:>8.2f}  max {:>8.2f}  error "
+          "{:<11} {:<8} {:>6} x {:<5} {:>3} {:<34} {:>8.2f} us {:>6.1f} %  min {:>8.2f}  max {:>8.2f}  error "
           "{:.1e}{}\n",
           model, name_of(gemm.role), gemm.rows, gemm.features, tokens, variant.name, median, 100 * floor / median,
           variant.microseconds.front(), variant.microseconds.back(), variant.error,
@@ -193,19 +193,20 @@ class Times {
     });
     struct Change {
       const char* name;
-      bool line_pairs;
-      int steps_apart;
+      int bytes_ahead, steps_apart;
     };
-    for (const Change& change : {Change{"", false, 0}, {" pairs", true, 0}, {" apart", false, 3}})
+    constexpr int kPaced = 64 << 10;
+    for (const Change& change : {Change{"", kPaced, 0}, {" unpaced", 1 << 20, 0}, {" apart", kPaced, 3}})
       for (BatchPlan plan : gated ? swiglu_batch_plans() : batch_plans()) {
-        plan.line_pairs = change.line_pairs;
+        plan.bytes_ahead = change.bytes_ahead;
         plan.steps_apart = change.steps_apart;
-        add(fmt::format("cluster {} rows {}{}", plan.cluster, plan.tile_rows, change.name), [=, this](int set) {
-          if (gated)
-            linear_swiglu_batch(swiglu_params(gemm, tokens, set), plan, lane());
-          else
-            linear_batch(params(gemm, tokens, set, y_), plan, lane());
-        });
+        add(fmt::format("cluster {} rows {} lines {}{}", plan.cluster, plan.tile_rows, plan.lines, change.name),
+            [=, this](int set) {
+              if (gated)
+                linear_swiglu_batch(swiglu_params(gemm, tokens, set), plan, lane());
+              else
+                linear_batch(params(gemm, tokens, set, y_), plan, lane());
+            });
       }
     return variants;
   }
