@@ -275,21 +275,14 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
   auto& shared =
       *reinterpret_cast<typename Config::Shared*>(memory + (misaligned == 0 ? 0 : Config::kAlignment - misaligned));
   let_later_kernels_start();
-  if (threadIdx.x == 0) {
-    constexpr int kOthers = Config::kCluster - 1;
-    for (sm90::Mbarrier& barrier : shared.full) barrier.init(1);
-    for (sm90::Mbarrier& barrier : shared.empty) barrier.init(Config::kWarps);
-    shared.ring.init({.producers = 1, .consumers = Config::kWarps});
-    if constexpr (kOthers > 0) {
-      shared.merged.init(1);
-      shared.taken.init(kOthers * Config::kGroups * Config::kOwnWarps);
-    }
-    sm90::publish_barriers();
-  }
-  __syncthreads();
-  if constexpr (Config::kCluster > 1) sm90::arrive_at_cluster();
   const int rank = static_cast<int>(blockIdx.x) % Config::kCluster;
   const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0);  // warp-uniform, and the compiler knows it
+  constexpr int kBarrierOfAll = 1;
+  if (warp == Config::kWarps)
+    init_barriers<Config>(shared, kBarrierOfAll);
+  else
+    sm90::sync_threads(kBarrierOfAll, Config::kThreads);
+  if constexpr (Config::kCluster > 1) sm90::arrive_at_cluster();
   // An if with its else: where the multiplying warps end in a return of their own, the compiler serialises WGMMAs.
   if (warp >= Config::kWarps) {
     const bool first = threadIdx.x % 32 == 0;

@@ -21,6 +21,7 @@ struct BatchPlan {
 
   // To be measured, not for linear().
   int bytes_ahead = 64 << 10;  // of W on their way while the ring is filled for the first time
+  int slots_together = 1;      // of the ring of W, that are filled at once
   int steps_apart = 0;         // of clusters' first steps along k; unless 0, sums depend on the number of clusters
 };
 

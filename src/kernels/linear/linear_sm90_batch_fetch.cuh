@@ -19,6 +19,7 @@ struct BatchRing {
   int part_bytes;  // of a line's rows of a tile, or of its gate or up
   int slot_bytes;
   int slots_ahead;  // on their way while the ring is filled for the first time
+  int together;     // slots that are filled at once, so that DRAM is asked for more neighbours of a row
 };
 
 // Where a thread is in it; `parity` of the phase to wait for.
@@ -66,6 +67,24 @@ struct BatchSteps {
   __device__ int at(int i) const { return first + (i + offset < count ? i + offset : i + offset - count); }
 };
 
+// Initializes the barriers; the others meet it at `named_barrier`, while it goes on. A whole warp.
+template <class Config>
+__device__ void init_barriers(typename Config::Shared& shared, int named_barrier) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  if (lane < Config::kMostSlots) {
+    shared.full[lane].init(1);
+    shared.empty[lane].init(Config::kWarps);
+  }
+  if (lane == 31) {
+    shared.ring.init({.producers = 1, .consumers = Config::kWarps});
+    shared.merged.init(1);
+    if constexpr (Config::kCluster > 1) shared.taken.init((Config::kCluster - 1) * Config::kGroups * Config::kOwnWarps);
+  }
+  sm90::publish_barriers();
+  __syncwarp();
+  sm90::arrive_at_threads(named_barrier, Config::kThreads);
+}
+
 // Calls f(tile) for the tiles of this block's cluster. All roles of a block go through them in this order.
 template <class Config, class F>
 __device__ void each_batch_tile(const BatchTiles& tiles, F f) {
@@ -86,7 +105,11 @@ __device__ void fetch_weights(const BatchOperands& op, const BatchMaps& maps, ty
     const CUtensorMap& map = op.tiles.is_longer(tile) ? maps.longer_weights : maps.weights;
     const int bytes = Config::kLines * Config::kParts * Config::kLineBytes * op.tiles.height(tile);
     for (int i = 0; i < part.count; ++i, ++issued, at.advance(op.ring.slots)) {
-      shared.empty[at.slot].wait(waits, at.parity);
+      if (issued % op.ring.together == 0) {
+        BatchPlace last = at;
+        for (int other = 1; other < op.ring.together; ++other) last.advance(op.ring.slots);
+        shared.empty[last.slot].wait(waits, last.parity);  // slots are released in order
+      }
       if (issued >= op.ring.slots_ahead && issued < op.ring.slots)
         shared.full[issued - op.ring.slots_ahead].wait(waits, 0);
       sm90::Mbarrier& here = shared.full[at.slot];

@@ -69,7 +69,8 @@ void enqueue_batch_of(const LinearParams& params, const BatchPlan& plan, const L
                          .ring = {.slots = slots,
                                   .part_bytes = part_bytes,
                                   .slot_bytes = slot_bytes,
-                                  .slots_ahead = std::clamp(plan.bytes_ahead / slot_bytes, 1, slots)},
+                                  .slots_ahead = std::clamp(plan.bytes_ahead / slot_bytes, 1, slots),
+                                  .together = std::min(plan.slots_together, slots)},
                          .y_is_float = params.y.dtype == DType::float32,
                          .y_takes_fours = params.y.dtype != DType::float32 && outputs % 4 == 0 &&
                                           params.y.row_stride % 4 == 0 && is_aligned(params.y.data, 8)};

@@ -193,13 +193,18 @@ class Times {
     });
     struct Change {
       const char* name;
-      int bytes_ahead, steps_apart;
+      int bytes_ahead, steps_apart, slots_together;
     };
     constexpr int kPaced = 64 << 10;
-    for (const Change& change : {Change{"", kPaced, 0}, {" unpaced", 1 << 20, 0}, {" apart", kPaced, 3}})
+    for (const Change& change : {Change{"", kPaced, 0, 1},
+                                 {" unpaced", 1 << 20, 0, 1},
+                                 {" apart", kPaced, 3, 1},
+                                 {" by 2", kPaced, 0, 2},
+                                 {" by 4", kPaced, 0, 4}})
       for (BatchPlan plan : gated ? swiglu_batch_plans() : batch_plans()) {
         plan.bytes_ahead = change.bytes_ahead;
         plan.steps_apart = change.steps_apart;
+        plan.slots_together = change.slots_together;
         add(fmt::format("cluster {} rows {} lines {}{}", plan.cluster, plan.tile_rows, plan.lines, change.name),
             [=, this](int set) {
               if (gated)
