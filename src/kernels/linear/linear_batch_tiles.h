@@ -1,5 +1,5 @@
-// How the GEMM of a decode batch (linear_sm90_batch.cuh) divides rows of W. An output is a row of W; for linear_swiglu it is
-// a row of gate and a row of up.
+// How the GEMM of a decode batch (linear_sm90_batch.cuh) divides rows of W. An output is a row of W; for linear_swiglu
+// it is a row of gate and a row of up.
 #pragma once
 
 #include <algorithm>
@@ -7,8 +7,8 @@
 
 namespace heddle {
 
-// Each output is in one tile. Tiles are whole groups of kGroup outputs, except where all outputs end, so that threads store
-// several neighbours at once. The first `longer` tiles have one group more than `groups`.
+// Each output is in one tile. Tiles are whole groups of kGroup outputs, except where all outputs end, so that threads
+// store several neighbours at once. The first `longer` tiles have one group more than `groups`.
 struct BatchTiles {
   static constexpr int kGroup = 8;
 

@@ -28,7 +28,8 @@ BatchPlan plan_of(const LinearParams& params) {
 
 }  // namespace
 
-// Two blocks of a cluster where one has less than half a tile of 64 rows, of an H200's SMs: x is then half as much beside W.
+// Two blocks of a cluster where one has less than half a tile of 64 rows, of an H200's SMs: x is then half as much
+// beside W.
 BatchPlan batch_plan(std::int64_t out_features) {
   constexpr std::int64_t kSms = 132;
   if (out_features <= 64 * kSms / 2) return {.cluster = 2, .tile_rows = 64, .lines = 2};

@@ -1,16 +1,16 @@
-// GEMM of a decode batch: 17 to 64 tokens, few enough that memory bounds it, too many for linear_sm90_stream.cuh, whose
-// blocks each read all of x: with 64 tokens and 31 rows of W a block, x is twice as much as W. WGMMA takes 64 rows of W as
-// its left operand and all tokens as its right one.
+// GEMM of a decode batch: 17 to 64 tokens, few enough that memory bounds it. WGMMA takes 64 rows of W as its left
+// operand and all tokens as its right one, a fifth of the time that memory takes for the rows.
 //
-// The blocks of a cluster have the same rows of W, a tile, and each its part of k. So a tile can be as high as its block's
-// accumulators allow, and a block reads its part of x alone. At the end of a tile the blocks push their sums to the one
-// that stores them, each a share of the rows, which adds them in the order of k. A row is never split between clusters:
-// nobody waits for another cluster, and no bit depends on the number of SMs or on time.
+// A block takes tiles of W, rows times all of k. Where blocks have few rows, the two blocks of a cluster have the same
+// tile, and each its half of k: what they read of x halves beside W. At the end of a tile each pushes the sums of half
+// of the rows to the other, which adds them in the order of k. A row is never split between clusters: nobody waits for
+// another cluster, and no bit depends on the number of SMs or on time.
 //
-// One warp streams W through a ring by TMA and begins while the kernel ahead runs; a second one waits for that kernel and
-// loads x into the same slots. The other warps multiply.
+// One warp streams W by TMA through a ring that has most of shared memory, and begins while the kernel ahead runs. A
+// second one waits for that kernel and loads x into a ring of its own. The other warps multiply.
 //
-// linear_sm90_batch_shape.cuh has the sizes, docs/notes/linear_gpu.md the measurements.
+// linear_sm90_batch_shape.cuh has the sizes, linear_sm90_batch_fetch.cuh the loads, docs/notes/linear_gpu.md the
+// measurements.
 #pragma once
 
 #include <cstddef>
@@ -62,8 +62,8 @@ class BatchGroup {
   // Of `tile` of this group, in its half of the outputs' rows.
   __device__ int first_row(int tile) const { return (group_ * kTilesOfPart + tile % kTilesOfPart) * 64; }
 
-  // A slot is released as soon as its WGMMAs have ended: they take a fifth of the time in which a slot is filled, and a slot
-  // that waits for the next one's is missing from what is on its way.
+  // A slot is released as soon as its WGMMAs have ended: they take a fifth of the time in which a slot is filled, and a
+  // slot that waits for the next one's is missing from what is on its way.
   __device__ void multiply(int steps) {
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile)
@@ -278,6 +278,7 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
   const int rank = static_cast<int>(blockIdx.x) % Config::kCluster;
   const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0);  // warp-uniform, and the compiler knows it
   constexpr int kBarrierOfAll = 1;
+  if (threadIdx.x == 32 * Config::kWarps) sm90::prefetch_map(maps.weights);
   if (warp == Config::kWarps)
     init_barriers<Config>(shared, kBarrierOfAll);
   else

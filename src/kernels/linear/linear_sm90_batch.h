@@ -10,7 +10,7 @@
 
 namespace heddle {
 
-// The most tokens that it takes. Above, x no longer fits a ring's slots beside W, and cuBLASLt reads W at the memory's rate.
+// The most tokens that it takes: what a thread's sums and the ring of x are sized for.
 inline constexpr std::int64_t kLinearBatchRows = 64;
 
 // How a GEMM runs. The order of a sum depends on `cluster`, and with clusters on `lines`.
@@ -32,14 +32,16 @@ BatchPlan batch_plan(std::int64_t out_features);
 std::span<const BatchPlan> batch_plans();
 std::span<const BatchPlan> swiglu_batch_plans();
 
-// Whether linear_batch() takes these operands: 17 to kLinearBatchRows tokens of W's 16-bit dtype, y of the same dtype or
-// float32, in_features a multiple of 8, and x, its rows and W aligned to 16 bytes. require_linear() has accepted them.
+// Whether linear_batch() takes these operands: 17 to kLinearBatchRows tokens of W's 16-bit dtype, y of the same dtype
+// or float32, in_features a multiple of 8, and x, its rows and W aligned to 16 bytes. require_linear() has accepted
+// them.
 bool takes_batch(const LinearParams& params);
 
 // Whether linear() runs it: operands that it takes, on a lane that is sure to hold its clusters.
 bool is_for_batch(const LinearParams& params, const Lane& lane);
 
-// Whether linear_swiglu() runs linear_swiglu_batch(): operands that it takes, those of takes_batch() with a y of W's dtype.
+// Whether linear_swiglu() runs linear_swiglu_batch(): operands that it takes, those of takes_batch() with a y of W's
+// dtype.
 bool is_for_swiglu_batch(const LinearSwigluParams& params);
 
 // Enqueue on the lane's CUDA stream. With a plan: for tests and benches.

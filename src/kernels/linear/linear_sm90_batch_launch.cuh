@@ -77,7 +77,8 @@ void enqueue_batch_of(const LinearParams& params, const BatchPlan& plan, const L
   launch_sm90("linear", linear_batch<Config, T>, shape, lane, op, maps, waits_of(lane.stream, "linear"));
 }
 
-// Columns of the right operand that hold no token cost no traffic, and up to 32 of them WGMMA waits for its left operand.
+// Columns of the right operand that hold no token cost no traffic, and up to 32 of them WGMMA waits for its left
+// operand.
 template <StreamOutput kOutput, int kGroups, int kTilesOfGroup, int kCluster, int kLines, class T>
 void enqueue_batch(const LinearParams& params, const BatchPlan& plan, const Lane& lane) {
   if (params.x.rows <= 32)

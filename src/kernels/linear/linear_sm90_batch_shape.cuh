@@ -11,8 +11,8 @@
 
 namespace heddle {
 
-// Tokens of the right operand; warpgroups that multiply, and times 64 rows of W that each has; blocks that share a tile's k;
-// lines of a row that a step loads.
+// Tokens of the right operand; warpgroups that multiply, and times 64 rows of W that each has; blocks that share a
+// tile's k; lines of a row that a step loads.
 template <StreamOutput kOutput_, int kTokens_, int kGroups_, int kTilesOfGroup_, int kCluster_, int kLines_>
 struct BatchConfig {
   static constexpr StreamOutput kOutput = kOutput_;
@@ -31,20 +31,20 @@ struct BatchConfig {
   static constexpr int kTokenLineBytes = kTokens * kLineBytes;
   static constexpr int kTokenSlots = kTokens > 32 ? 4 : 5;
 
-  // Sums that the other blocks of the cluster push here: those of the rows that this block stores. As threads hold them,
-  // four at a time: [kCluster - 1][kGroups][kOwnWarps][kTilesOfGroup][kTokens / 8][32].
+  // Sums that the other blocks of the cluster push here: those of the rows that this block stores. As threads hold
+  // them, four at a time: [kCluster - 1][kGroups][kOwnWarps][kTilesOfGroup][kTokens / 8][32].
   static constexpr int kOwnWarps = 4 / kCluster;  // of each warpgroup, whose rows a block stores
   static constexpr int kFours = kTokens / 8;      // of a thread's sums of 64 rows
   static constexpr int kPushed = (kCluster - 1) * kGroups * kOwnWarps * kTilesOfGroup * kFours * 32;
   static constexpr std::uint32_t kPushedBytes = 16 * kPushed;
 
-  // W has the rest, as many slots as a launch's tiles leave room for. Leaves 8 KiB of an SM's 228 KiB to the small kernels
-  // that wait beside a GEMM.
+  // W has the rest, as many slots as a launch's tiles leave room for. Leaves 8 KiB of an SM's 228 KiB to the small
+  // kernels that wait beside a GEMM.
   static constexpr int kRingBytes = (216 << 10) - kTokenSlots * kTokenLines * kTokenLineBytes - int{kPushedBytes};
   static constexpr int kMostSlots = 16;
 
-  // A slot of W: [kLines][kParts] times the rows of a launch's highest tile, not of kPartRows. WGMMA reads what lies behind
-  // them, too; it makes sums that nobody stores.
+  // A slot of W: [kLines][kParts] times the rows of a launch's highest tile, not of kPartRows. WGMMA reads what lies
+  // behind them, too; it makes sums that nobody stores.
   struct Shared {
     std::byte weights[kRingBytes];
     std::byte tokens[kTokenSlots][kTokenLines][kTokenLineBytes];

@@ -1,5 +1,5 @@
-// linear_swiglu() of a decode batch: a tile holds rows of gate and the same rows of up. Its blocks are no clusters, so that any
-// lane takes it.
+// linear_swiglu() of a decode batch: a tile holds rows of gate and the same rows of up. Its blocks are no clusters, so
+// that any lane takes it.
 #include "base/dtype_switch.h"
 #include "kernels/linear/linear_sm90_batch.h"
 #include "kernels/linear/linear_sm90_batch_launch.cuh"

@@ -1,7 +1,7 @@
 // Times the GEMM of a decode batch (linear_sm90_batch.h) in each of its plans beside cuBLASLt, all interleaved:
 //   linear_batch_times [--repeats 9] [--tokens 17,24,32,48,64] [MODEL ...]
-// MODEL: llama-3-8b or qwen2.5-7b; both where none is named. A time is a call's in a graph of many calls, each with a weight
-// of its own, as many as exceed L2 twice. "%" is of the time that W's bytes take at 4.55 TB/s.
+// MODEL: llama-3-8b or qwen2.5-7b; both where none is named. A time is a call's in a graph of many calls, each with a
+// weight of its own, as many as exceed L2 twice. "%" is of the time that W's bytes take at 4.55 TB/s.
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
-// The GEMM of a decode batch, 17 to 64 tokens, in each of its plans. Tests on a GPU are skipped, saying so, where there is
-// none.
+// The GEMM of a decode batch, 17 to 64 tokens, in each of its plans. Tests on a GPU are skipped, saying so, where there
+// is none.
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -37,8 +37,8 @@ Rows integers(std::int64_t rows, std::int64_t columns, std::uint32_t seed, int l
   return result;
 }
 
-// A GEMM on the GPU, or, with `gated`, one of gate and up. Behind the tokens of x there are rows of NaN, and behind those of
-// y rows that nobody may touch.
+// A GEMM on the GPU, or, with `gated`, one of gate and up. Behind the tokens of x there are rows of NaN, and behind
+// those of y rows that nobody may touch.
 struct Problem {
   static constexpr std::int64_t kSpareRows = 65;
 
@@ -140,8 +140,8 @@ std::string describe(const Shape& shape, const BatchPlan& plan) {
                      plan.lines);
 }
 
-// Fewer outputs than clusters; k that ends within a step and within its first block; fewer steps than a cluster has blocks;
-// more steps than the ring has slots; tiles of two heights; several tiles a block.
+// Fewer outputs than clusters; k that ends within a step and within its first block; fewer steps than a cluster has
+// blocks; more steps than the ring has slots; tiles of two heights; several tiles a block.
 const Shape kShapes[] = {{17, 1, 8},
                          {64, 37, 72, true},
                          {24, 129, 512},
