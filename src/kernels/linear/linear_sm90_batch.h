@@ -13,16 +13,16 @@ namespace heddle {
 // The most tokens that it takes: what a thread's sums and the ring of x are sized for.
 inline constexpr std::int64_t kLinearBatchRows = 64;
 
-// How a GEMM runs. The order of a sum depends on `cluster`, and with clusters on `lines`.
+// How a GEMM runs. The order of a sum depends on `cluster`, `lines` and `steps_apart`.
 struct BatchPlan {
-  int cluster;    // blocks that share a tile's k: 1 or 2
-  int tile_rows;  // of W that a block's accumulators hold: 64 or 128
-  int lines;      // of 128 bytes of a row that a step along k loads: 2 or 4
+  int cluster;          // blocks that share a tile's k: 1 or 2
+  int tile_rows;        // of W that a block's accumulators hold: 64 or 128
+  int lines;            // of 128 bytes of a row that a step along k loads: 2 or 4
+  int steps_apart = 3;  // of neighbouring tiles' first steps along k
 
   // To be measured, not for linear().
   int bytes_ahead = 64 << 10;  // of W on their way while the ring is filled for the first time
   int slots_together = 1;      // of the ring of W, that are filled at once
-  int steps_apart = 0;         // of clusters' first steps along k; unless 0, sums depend on the number of clusters
 };
 
 // What linear() takes for this shape, whatever the GPU and lane. Measured on one H200.

@@ -39,7 +39,7 @@ struct BatchOperands {
   std::int64_t y_stride;
   int num_tokens;
   int steps;        // along k
-  int steps_apart;  // by which clusters' first steps along k differ
+  int steps_apart;  // by which the first steps of neighbouring tiles differ
   BatchTiles tiles;
   BatchRing ring;
   bool y_is_float;
@@ -51,20 +51,30 @@ struct BatchMaps {
   CUtensorMap tokens, weights, longer_weights;
 };
 
-// A block's part of k: `count` steps from `first` on, beginning `offset` steps later and wrapping around.
+// A block's part of k: `count` steps from `first` on. A tile begins at its own one of them and wraps around, so that not
+// all blocks ask for the same part of x and for lines of the same memory channels.
 struct BatchSteps {
-  int first, count, offset;
+  int first, count;
 
   template <class Config>
   static __device__ BatchSteps of(const BatchOperands& op, int rank) {
     const auto steps = static_cast<std::uint32_t>(op.steps), part = static_cast<std::uint32_t>(rank);
     const auto first = static_cast<int>(begin_of_part<std::uint32_t>(steps, part, Config::kCluster));
-    const int count = static_cast<int>(begin_of_part<std::uint32_t>(steps, part + 1, Config::kCluster)) - first;
-    const int offset =
-        op.steps_apart > 0 && count > 0 ? static_cast<int>(blockIdx.x) / Config::kCluster * op.steps_apart % count : 0;
-    return {.first = first, .count = count, .offset = offset};
+    return {.first = first,
+            .count = static_cast<int>(begin_of_part<std::uint32_t>(steps, part + 1, Config::kCluster)) - first};
   }
-  __device__ int at(int i) const { return first + (i + offset < count ? i + offset : i + offset - count); }
+
+  // Calls f(step) for the steps of a tile.
+  template <class F>
+  __device__ void each(const BatchOperands& op, int tile, F f) const {
+    if (count == 0) return;
+    const int begin =
+        first + static_cast<int>(static_cast<unsigned>(tile * op.steps_apart) % static_cast<unsigned>(count));
+    for (int i = 0, step = begin; i < count; ++i) {
+      f(step);
+      if (++step == first + count) step = first;
+    }
+  }
 };
 
 // Initializes the barriers; the others meet it at `named_barrier`, while it goes on. A whole warp.
@@ -104,7 +114,7 @@ __device__ void fetch_weights(const BatchOperands& op, const BatchMaps& maps, ty
     const int begin = op.tiles.begin(tile);
     const CUtensorMap& map = op.tiles.is_longer(tile) ? maps.longer_weights : maps.weights;
     const int bytes = Config::kLines * Config::kParts * Config::kLineBytes * op.tiles.height(tile);
-    for (int i = 0; i < part.count; ++i, ++issued, at.advance(op.ring.slots)) {
+    part.each(op, tile, [&](int step) {
       if (issued % op.ring.together == 0) {
         BatchPlace last = at;
         for (int other = 1; other < op.ring.together; ++other) last.advance(op.ring.slots);
@@ -116,13 +126,15 @@ __device__ void fetch_weights(const BatchOperands& op, const BatchMaps& maps, ty
       here.arrive_expecting(static_cast<std::uint32_t>(bytes));
       std::uint32_t to =
           sm90::shared_address(shared.weights) + static_cast<std::uint32_t>(at.slot * op.ring.slot_bytes);
-      const int column = part.at(i) * Config::kStepFeatures;
+      const int column = step * Config::kStepFeatures;
 #pragma unroll
       for (int line = 0; line < Config::kLines; ++line)
 #pragma unroll
         for (int half = 0; half < Config::kParts; ++half, to += static_cast<std::uint32_t>(op.ring.part_bytes))
           sm90::copy_box(to, map, column + line * Config::kLineFeatures, begin + half * op.tiles.all, here.address());
-    }
+      ++issued;
+      at.advance(op.ring.slots);
+    });
   });
 }
 
@@ -132,9 +144,9 @@ __device__ void fetch_tokens(const BatchOperands& op, const BatchMaps& maps, typ
                              const KernelWaits& waits) {
   const BatchSteps part = BatchSteps::of<Config>(op, rank);
   RingProducer<Config::kTokenSlots> at;
-  each_batch_tile<Config>(op.tiles, [&](int) {
-    for (int i = 0; i < part.count; ++i) {
-      int column = part.at(i) * Config::kStepFeatures;
+  each_batch_tile<Config>(op.tiles, [&](int tile) {
+    part.each(op, tile, [&](int step) {
+      int column = step * Config::kStepFeatures;
 #pragma unroll
       for (int slot = 0; slot < Config::kTokenSlotsOfStep; ++slot, at.advance()) {
         shared.ring.wait_until_empty(at, waits);
@@ -144,7 +156,7 @@ __device__ void fetch_tokens(const BatchOperands& op, const BatchMaps& maps, typ
         for (int line = 0; line < Config::kTokenLines; ++line, column += Config::kLineFeatures)
           sm90::copy_box(sm90::shared_address(shared.tokens[at.slot()][line]), maps.tokens, column, 0, here.address());
       }
-    }
+    });
   });
 }
 

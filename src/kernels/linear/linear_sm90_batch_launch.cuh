@@ -46,7 +46,9 @@ void enqueue_batch_of(const LinearParams& params, const BatchPlan& plan, const L
   const Weight& weight = params.weight;
   const int outputs = narrow<int>(weight.out_features / Config::kParts, "outputs");
   const int teams = batch_teams<Config, T>(shape, lane);
-  const BatchTiles tiles = BatchTiles::of(outputs, Config::kPartRows, teams);
+  // Tiles are those of the whole device: on a lane with part of it, a block has more of them, and no bit changes.
+  const BatchTiles tiles =
+      BatchTiles::of(outputs, Config::kPartRows, num_sms_of(lane.stream.device()) / Config::kCluster);
   shape.grid = dim3(static_cast<unsigned>(std::min(teams, tiles.count) * Config::kCluster));
   const Tensor w{const_cast<void*>(weight.row(0)), weight.out_features, weight.in_features, weight.in_features,
                  weight.dtype};

@@ -196,11 +196,11 @@ class Times {
       int bytes_ahead, steps_apart, slots_together;
     };
     constexpr int kPaced = 64 << 10;
-    for (const Change& change : {Change{"", kPaced, 0, 1},
-                                 {" unpaced", 1 << 20, 0, 1},
-                                 {" apart", kPaced, 3, 1},
-                                 {" by 2", kPaced, 0, 2},
-                                 {" by 4", kPaced, 0, 4}})
+    for (const Change& change : {Change{"", kPaced, 3, 1},
+                                 {" in step", kPaced, 0, 1},
+                                 {" unpaced", 1 << 20, 3, 1},
+                                 {" by 2", kPaced, 3, 2},
+                                 {" by 4", kPaced, 3, 4}})
       for (BatchPlan plan : gated ? swiglu_batch_plans() : batch_plans()) {
         plan.bytes_ahead = change.bytes_ahead;
         plan.steps_apart = change.steps_apart;
