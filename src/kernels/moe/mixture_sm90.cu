@@ -55,7 +55,7 @@ constexpr int kBlockThreads = kMixtureThreads + 32 * (1 + kRouterWarps<kHalf>);
 struct RouterShared {
   std::int16_t experts[kMixtureTokens][kMaxTopExperts];
   float weights[kMixtureTokens][kMaxTopExperts];
-  float scratch[kRouterWarps<MixtureHalf::gate_up>][3][kMixtureExperts];
+  float scratch[kRouterWarps<MixtureHalf::gate_up>][2][kMixtureExperts];
 };
 struct NoRouter {};
 
@@ -139,13 +139,13 @@ __device__ void choose_experts(const MixtureParams& params, MixtureShared<kHalf,
     RouterShared& router = shared.router;
     auto& scratch = router.scratch[warp];
     for (int token = warp; token < num_tokens; token += kRouterWarps<kHalf>)
-      route_row(static_cast<const float*>(params.logits.data) + token * params.logits.row_stride, params.bias,
-                params.gate_up.count, params.rule, {.scores = scratch[0], .choice = scratch[1], .groups = scratch[2]},
-                [&](int k, int expert, float weight) {
-                  router.experts[token][k] = static_cast<std::int16_t>(expert);
-                  router.weights[token][k] = weight;
-                  if (blockIdx.x == 0) params.experts[token * top_k + k] = expert;
-                });
+      route_row<kMixtureExperts>(static_cast<const float*>(params.logits.data) + token * params.logits.row_stride,
+                                 params.bias, params.gate_up.count, params.rule,
+                                 {.choice = scratch[0], .groups = scratch[1]}, [&](int k, int expert, float weight) {
+                                   router.experts[token][k] = static_cast<std::int16_t>(expert);
+                                   router.weights[token][k] = weight;
+                                   if (blockIdx.x == 0) params.experts[token * top_k + k] = expert;
+                                 });
     sync_threads(kRouterBarrier, 32 * kRouterWarps<kHalf>);
     if (warp > 0) return;
     shared.chosen.collect(num_tokens, top_k, params.gate_up.count,
