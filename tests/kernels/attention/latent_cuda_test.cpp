@@ -130,6 +130,7 @@ TEST_F(LatentOnGpu, LatentAppendAgreesWithTheCpu) {
     params.latent = latent_there;
     params.query = query_there;
     params.positions = positions_there.data();
+    params.older_keys = dtype == DType::float32 ? OlderKeys::in_flight : OlderKeys::in_place;
     params.inv_freq = inv_freq_there.data();
     params.kv = kv;
     params.sequences = {query_start.data(), context_len.data(),     page_table.data(),
