@@ -216,7 +216,8 @@ void LatentAttention::append(const PagedSequences& sequences, std::int64_t first
                  .num_heads = shape_.num_heads,
                  .rope_dim = shape_.rope_dim,
                  .kv = block.pages,
-                 .sequences = sequences},
+                 .sequences = sequences,
+                 .older_keys = block.step.older_keys()},
                 block.step.lane);
 }
 

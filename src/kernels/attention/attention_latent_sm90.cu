@@ -45,15 +45,24 @@ constexpr int kPartialWords = latent_partial_words(kLatentRows, kLatentDim);
 static_assert(kPartialWords <= kLatentRows * (kCachedDim + 2));  // attention_decode_scratch_bytes()
 static_assert(kLatentWarps == 2 * kKeyWarps && kLatentRows == 2 * kLatentWarps && kWarpElements == 64);
 
+constexpr int kQueryPitch = 2 * kCachedDim + 16;  // bytes; rows that ldmatrix reads at once lie in different banks
+
 using LatentTile = Tile<kDecodeKeys, kCachedDim>;
 
 struct LatentShared {
   static constexpr int kScoreStride = kDecodeKeys + 4;       // padded against bank conflicts
   static constexpr int kWeightStride = kDecodeKeys / 2 + 4;  // words of two weights
 
+  struct OfTile {
+    float scores[2][kLatentRows][kScoreStride];  // of both halves of the elements
+    std::uint32_t weights[kLatentRows][kWeightStride];
+  };
+
   std::byte stages[kLatentStages][LatentTile::kBytes];
-  float scores[2][kLatentRows][kScoreStride];  // of both halves of the elements
-  std::uint32_t weights[kLatentRows][kWeightStride];
+  union {
+    OfTile tile;
+    std::byte queries[8][kQueryPitch];  // half of them, on their way to registers before a split
+  };
   float correction[kLatentRows];                 // of what was summed before this tile
   float largest[kLatentRows], sum[kLatentRows];  // at the end of a split
   TmaRing<Mbarrier, kLatentStages> ring;
@@ -130,26 +139,42 @@ __device__ void load_latents(const DecodeParams& params, const CUtensorMap& map,
   if (!may_read_all) wait_for_earlier_kernels();
 }
 
-// A warp's fragments of the queries of a split: its half of the elements of all rows.
+// A warp's fragments of the queries of a split: its half of the elements of all rows. They come in pieces of 16 bytes by way of
+// shared memory: fragments straight from memory would be 72 loads of 4 bytes a lane. All consumer threads.
 template <class T>
-__device__ void load_queries(const DecodeParams& params, const DecodeSplit& split, int half,
+__device__ void load_queries(const DecodeParams& params, const DecodeSplit& split, int half, LatentShared& shared,
                              std::uint32_t (&queries)[2][kScoreSteps][2]) {
+  constexpr int kPieces = kCachedDim / 8, kOfThread = ceil_div(kLatentRows * kPieces, kLatentThreads);
+  static_assert(kScoreSteps % 2 == 0);
   const Tensor& q = params.attention.q;
-  const int lane = static_cast<int>(threadIdx.x) % 32, rows = rows_of(params, split);
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, rows = rows_of(params, split);
+  uint4 pieces[kOfThread];
+  with_element(q.dtype, [&]<class Q>() {  // one switch for all loads, so that they are in flight together
+#pragma unroll
+    for (int i = 0; i < kOfThread; ++i) {
+      const int piece = thread + i * kLatentThreads, row = piece / kPieces;
+      pieces[i] = make_uint4(0, 0, 0, 0);
+      if (row < rows)
+        pieces[i] =
+            load_eight<T>(static_cast<const Q*>(q.data) + element_of(q, params, split, row, piece % kPieces * 8));
+    }
+  });
 #pragma unroll
   for (int n = 0; n < 2; ++n) {
-    const int row = 8 * n + lane / 4;
-    const std::int64_t first = element_of(q, params, split, min(row, rows - 1), 16 * kScoreSteps * half + lane % 4 * 2);
-    with_element(q.dtype, [&]<class Q>() {  // one switch for all loads, so that they are in flight together
-      const Q* from = static_cast<const Q*>(q.data) + first;
 #pragma unroll
-      for (int k = 0; k < kScoreSteps; ++k)
+    for (int i = 0; i < kOfThread; ++i) {
+      const int piece = thread + i * kLatentThreads, row = piece / kPieces - 8 * n;
+      if (row >= 0 && row < 8) *reinterpret_cast<uint4*>(shared.queries[row] + piece % kPieces * 16) = pieces[i];
+    }
+    sync_threads(kLatentBarrier, kLatentThreads);
 #pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          const float2 pair = load_pair(from + 16 * k + 8 * i);
-          queries[n][k][i] = row < rows ? pack<T>(pair.x, pair.y) : 0;
-        }
-    });
+    for (int k = 0; k < kScoreSteps; k += 2) {
+      std::uint32_t m[4];  // elements 0-7, 8-15 of a step, then those of the next one
+      load_matrices(shared_address(shared.queries[lane % 8] + 2 * (16 * (kScoreSteps * half + k) + lane / 8 * 8)), m);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) queries[n][k + i / 2][i % 2] = m[i];
+    }
+    sync_threads(kLatentBarrier, kLatentThreads);  // before the other half, or scores, take its place
   }
 }
 
@@ -179,7 +204,7 @@ __device__ void multiply_keys(std::uint32_t tile, const std::uint32_t (&queries)
   for (int n = 0; n < 2; ++n)
 #pragma unroll
     for (int i = 0; i < 4; ++i)
-      shared.scores[half][8 * n + lane % 4 * 2 + i % 2][first_key + lane / 4 + i / 2 * 8] = s[n][i] + odd[n][i];
+      shared.tile.scores[half][8 * n + lane % 4 * 2 + i % 2][first_key + lane / 4 + i / 2 * 8] = s[n][i] + odd[n][i];
 }
 
 // Zeroes the latents from row `first` of a tile on: slots without tokens may hold NaN, and 0 * NaN is NaN.
@@ -198,8 +223,8 @@ struct LatentSoftmax {
   template <class T>
   __device__ void weigh(int row, int visible, float score_scale, LatentShared& shared) {
     const int at = static_cast<int>(threadIdx.x) % 16 * 4;
-    const float4 a = *reinterpret_cast<const float4*>(&shared.scores[0][row][at]);
-    const float4 b = *reinterpret_cast<const float4*>(&shared.scores[1][row][at]);
+    const float4 a = *reinterpret_cast<const float4*>(&shared.tile.scores[0][row][at]);
+    const float4 b = *reinterpret_cast<const float4*>(&shared.tile.scores[1][row][at]);
     float s[4] = {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w};
     float top = largest;
 #pragma unroll
@@ -214,7 +239,7 @@ struct LatentSoftmax {
 #pragma unroll
     for (int i = 0; i < 4; ++i) s[i] = exp2_approx(s[i] - shift);
     sum = fmaf(sum, correction, (s[0] + s[1]) + (s[2] + s[3]));
-    *reinterpret_cast<uint2*>(&shared.weights[row][at / 2]) = make_uint2(pack<T>(s[0], s[1]), pack<T>(s[2], s[3]));
+    *reinterpret_cast<uint2*>(&shared.tile.weights[row][at / 2]) = make_uint2(pack<T>(s[0], s[1]), pack<T>(s[2], s[3]));
     if (at == 0) shared.correction[row] = correction;
   }
 
@@ -249,7 +274,7 @@ struct LatentOutput {
 #pragma unroll
       for (int n = 0; n < 2; ++n)
 #pragma unroll
-        for (int i = 0; i < 2; ++i) weights[n][i] = shared.weights[8 * n + lane / 4][8 * k + 4 * i + lane % 4];
+        for (int i = 0; i < 2; ++i) weights[n][i] = shared.tile.weights[8 * n + lane / 4][8 * k + 4 * i + lane % 4];
 #pragma unroll
       for (int i = 0; i < kWarpElements / 16; ++i) {
         std::uint32_t m[4];  // keys 0-7, elements 0-7 and 8-15, then keys 8-15
@@ -334,7 +359,7 @@ __device__ void multiply_latents(const DecodeParams& params, LatentShared& share
   DecodeSplits splits(params);
   for (DecodeSplit split; take_split(splits, params, split);) {
     std::uint32_t queries[2][kScoreSteps][2];
-    load_queries<T>(params, split, warp / kKeyWarps, queries);
+    load_queries<T>(params, split, warp / kKeyWarps, shared, queries);
     const int known_row = split.row_tile * kLatentRows + min(row, rows_of(params, split) - 1);
     const int last_key = split.context_len - split.num_new + known_row / params.group;
     LatentSoftmax softmax;
@@ -409,7 +434,7 @@ bool attention_latent_takes_pages(const PagedKv& kv, int value_dim, int window) 
 }
 
 bool attention_latent_takes(const AttentionParams& params) {
-  return attention_latent_takes_pages(params.kv, params.value_dim, params.window) && rows_aligned_to(params.q, 2) &&
+  return attention_latent_takes_pages(params.kv, params.value_dim, params.window) && rows_aligned_to(params.q, 8) &&
          rows_aligned_to(params.y, 4);
 }
 

@@ -27,6 +27,7 @@ struct LatentAppendParams {
   int rope_dim = 0;  // even
   PagedKv kv;        // one head of latent_dim + rope_dim, whose keys are the plane
   PagedSequences sequences;
+  OlderKeys older_keys = OlderKeys::in_flight;
 
   constexpr std::int64_t query_width() const { return query.columns / num_heads; }  // of a head
 };

@@ -10,19 +10,19 @@ namespace {
 constexpr int kRouteWarps = 4;
 
 __global__ void __launch_bounds__(kRouteWarps * 32) route_tokens(const __grid_constant__ RouteParams params) {
-  __shared__ float all_scores[kRouteWarps][kMaxExperts], all_choices[kRouteWarps][kMaxExperts],
-      all_groups[kRouteWarps][kMaxExperts];
+  __shared__ float all_choices[kRouteWarps][kMaxExperts], all_groups[kRouteWarps][kMaxExperts];
   let_later_kernels_start();
   wait_for_earlier_kernels();
   const int warp = static_cast<int>(threadIdx.x) / 32, top_k = params.rule.top_k;
-  const RouteScratch scratch{.scores = all_scores[warp], .choice = all_choices[warp], .groups = all_groups[warp]};
+  const RouteScratch scratch{.choice = all_choices[warp], .groups = all_groups[warp]};
   for (std::int64_t token = std::int64_t{blockIdx.x} * kRouteWarps + warp; token < params.logits.rows;
        token += std::int64_t{gridDim.x} * kRouteWarps)
-    route_row(static_cast<const float*>(params.logits.data) + token * params.logits.row_stride, params.bias,
-              static_cast<int>(params.logits.columns), params.rule, scratch, [&](int k, int expert, float weight) {
-                params.experts[token * top_k + k] = expert;
-                params.weights[token * top_k + k] = weight;
-              });
+    route_row<kMaxExperts>(static_cast<const float*>(params.logits.data) + token * params.logits.row_stride,
+                           params.bias, static_cast<int>(params.logits.columns), params.rule, scratch,
+                           [&](int k, int expert, float weight) {
+                             params.experts[token * top_k + k] = expert;
+                             params.weights[token * top_k + k] = weight;
+                           });
 }
 
 }  // namespace
