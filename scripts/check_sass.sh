@@ -65,6 +65,8 @@ check() {  # object, kernel, wanted, unwanted
 check linear/linear_sm90_stream.cu linear_stream '^(LDGSTS.*[.]128|UBLKCP)' '^(LDL|STL)|^LDGSTS.*E$|^LDGSTS.*[.]64'
 check attention/attention_prefill_sm90.cu attention_prefill '^HGMMA' '^HMMA'
 check attention/expanded_attention_sm90.cu expanded_attention_kernel '^HGMMA' '^(HMMA|LDL|STL)'
+check linear/linear_sm90_batch.cu linear_batch '^HGMMA' '^(HMMA|LDL|STL)'
+check linear/linear_swiglu_batch_sm90.cu linear_batch '^HGMMA' '^(HMMA|LDL|STL)'
 check linear/linear_swiglu_sm90.cu gated_tiles '^HGMMA' '^(HMMA|LDL|STL)'
 
 # The registers of a block of the kernel whose name contains $2, at most; registers go to a warp in lots of 256.

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <set>
 
 namespace heddle {
 namespace {
@@ -58,6 +59,22 @@ TEST(StepMemory, IsThatOfTheLargestStepOfEveryMode) {
                                               .arena_bytes);
         EXPECT_EQ(step_bytes(model, limits), largest);
       }
+}
+
+// A decode step is replayed from a graph of its size or of the next larger one, as many sequences as the limits allow.
+TEST(StepMemory, DecodeStepsOfUpTo256SequencesAreFilledUpToFewSizes) {
+  const ExecutorLimits limits{
+      .step = {.max_tokens = 512, .max_sequences = 256, .max_samples = 256, .max_pages_per_sequence = 8},
+      .page_size = 16};
+  std::set<int> sizes;
+  for (int sequences = 1; sequences <= 256; ++sequences) {
+    const int size = decode_batch(sequences, limits);
+    EXPECT_GE(size, sequences);
+    EXPECT_LT(size, sequences + 32);
+    sizes.insert(size);
+  }
+  EXPECT_EQ(*sizes.rbegin(), 256);
+  EXPECT_EQ(sizes.size(), 16u + 6 + 6);  // 1 to 16, then 24 to 64 and 96 to 256
 }
 
 TEST(StepMemory, IsThatOfTheLargestStepInPartsAndByEveryChoice) {

@@ -3,9 +3,9 @@
 //
 // On a GPU, dot multiplies x and W in their own dtypes (float32 without TF32) and accumulates in float32. The bias is
 // added in float32, and y is rounded once. A call repeats bit for bit. Up to kLinearSmallRows rows, the order of a sum
-// depends on shape, dtypes and alignment only; above, on the algorithm of cuBLASLt's heuristic for this call, GPU and
-// lane. The GEMM is fast where x has the weight's dtype, in_features is a multiple of 8, and W and the rows of x are
-// 16-byte aligned.
+// depends on shape, dtypes and alignment only; up to 64 rows on their number, too, and on whether the lane holds clusters
+// (linear_sm90_batch.h); above, on the algorithm of cuBLASLt's heuristic for this call, GPU and lane. The GEMM is fast
+// where x has the weight's dtype, in_features is a multiple of 8, and W and the rows of x are 16-byte aligned.
 #pragma once
 
 #include <cstddef>

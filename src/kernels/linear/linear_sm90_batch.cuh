@@ -13,106 +13,20 @@
 // linear_sm90_batch_shape.cuh has the sizes, docs/notes/linear_gpu.md the measurements.
 #pragma once
 
-#include <cuda.h>
-
 #include <cstddef>
 #include <cstdint>
 
 #include "device/cluster/cluster_sm90.cuh"
-#include "device/even_parts.h"
 #include "device/launch_sm90.cuh"
 #include "device/mbarrier_sm90.cuh"
 #include "device/tensor_map_sm90.cuh"
+#include "kernels/linear/linear_sm90_batch_fetch.cuh"
 #include "kernels/linear/linear_sm90_batch_shape.cuh"
 #include "kernels/rows/swiglu_sm90.cuh"
 #include "kernels/sm90/instructions_sm90.cuh"
 #include "kernels/sm90/wgmma_sm90.cuh"
 
 namespace heddle {
-
-struct BatchOperands {
-  const float* bias;  // or null
-  void* y;
-  std::int64_t y_stride;
-  int num_tokens;
-  int outputs, steps;  // of all tiles; along k
-  BatchTiles tiles;
-  bool y_is_float;
-};
-
-// Of x, and of W in boxes as high as each kind of tile.
-struct BatchMaps {
-  CUtensorMap tokens, weights, longer_weights;
-};
-
-// A block's part of k: steps [first, end).
-struct BatchSteps {
-  int first, end;
-
-  template <class Config>
-  static __device__ BatchSteps of(int steps, int rank) {
-    const auto count = static_cast<std::uint32_t>(steps), part = static_cast<std::uint32_t>(rank);
-    constexpr std::uint32_t kParts = Config::kCluster;
-    return {.first = static_cast<int>(begin_of_part(count, part, kParts)),
-            .end = static_cast<int>(begin_of_part(count, part + 1, kParts))};
-  }
-};
-
-// Calls f(tile) for the tiles of this block's cluster. All roles of a block go through them in this order.
-template <class Config, class F>
-__device__ void each_batch_tile(const BatchTiles& tiles, F f) {
-  const int first = static_cast<int>(blockIdx.x) / Config::kCluster;
-  const int teams = static_cast<int>(gridDim.x) / Config::kCluster;
-  for (int tile = first; tile < tiles.count; tile += teams) f(tile);
-}
-
-// Issues the loads of W. One thread.
-template <class Config>
-__device__ void fetch_weights(const BatchOperands& op, const BatchMaps& maps, typename Config::Shared& shared, int rank,
-                              const KernelWaits& waits) {
-  const BatchSteps part = BatchSteps::of<Config>(op.steps, rank);
-  RingProducer<Config::kSlots> at;
-  int issued = 0;
-  each_batch_tile<Config>(op.tiles, [&](int tile) {
-    const int begin = op.tiles.begin(tile), height = op.tiles.outputs(tile);
-    const CUtensorMap& map = height == op.tiles.height ? maps.weights : maps.longer_weights;
-    const auto bytes = static_cast<std::uint32_t>(Config::kBlocks * Config::kParts * Config::kRowBytes * height);
-    for (int step = part.first; step < part.end; ++step, ++issued, at.advance()) {
-      if (issued >= Config::kSlots)
-        shared.ring.wait_until_empty(at, waits);
-      else if (issued >= Config::kStepsAhead)
-        shared.weights[issued - Config::kStepsAhead].wait(waits, 0);
-      sm90::Mbarrier& here = shared.weights[at.slot()];
-      here.arrive_expecting(bytes);
-#pragma unroll
-      for (int block = 0; block < Config::kBlocks; ++block)
-#pragma unroll
-        for (int i = 0; i < Config::kParts; ++i)
-          sm90::copy_box(
-              sm90::shared_address(shared.slots[at.slot()].weights[block]) + i * Config::kPartRows * Config::kRowBytes,
-              map, (step * Config::kBlocks + block) * Config::kBlockFeatures, begin + i * op.outputs, here.address());
-    }
-  });
-}
-
-// Issues the loads of x. One thread.
-template <class Config>
-__device__ void fetch_tokens(const BatchOperands& op, const BatchMaps& maps, typename Config::Shared& shared, int rank,
-                             const KernelWaits& waits) {
-  const BatchSteps part = BatchSteps::of<Config>(op.steps, rank);
-  RingProducer<Config::kSlots> at;
-  each_batch_tile<Config>(op.tiles, [&](int) {
-    for (int step = part.first; step < part.end; ++step, at.advance()) {
-      shared.ring.wait_until_empty(at, waits);
-      sm90::Mbarrier& here = shared.ring.full(at);
-      here.arrive_expecting(sizeof Config::Slot::tokens);
-#pragma unroll
-      for (int block = 0; block < Config::kBlocks; ++block)
-        sm90::copy_box(sm90::shared_address(shared.slots[at.slot()].tokens[block]), maps.tokens,
-                       (step * Config::kBlocks + block) * Config::kBlockFeatures, 0, here.address());
-    }
-  });
-}
 
 // The part of one warpgroup in this block's tiles. A thread has rows lane / 4 and lane / 4 + 8 of its warp's sixteen of
 // each 64 rows, and of every eight tokens tokens 2 * (lane % 4) + {0, 1}.
@@ -128,12 +42,12 @@ class BatchGroup {
       : op_(op), shared_(shared), waits_(waits), group_(warp / 4), warp_(warp % 4), rank_(rank) {}
 
   __device__ void run() {
-    const BatchSteps part = BatchSteps::of<Config>(op_.steps, rank_);
+    const BatchSteps part = BatchSteps::of<Config>(op_, rank_);
     const int teams = static_cast<int>(gridDim.x) / Config::kCluster;
     if constexpr (Config::kCluster > 1) sm90::wait_for_cluster();  // others' barriers are initialised
     int round = 0;
     each_batch_tile<Config>(op_.tiles, [&](int tile) {
-      multiply(part.end - part.first);
+      multiply(part.count);
       if constexpr (Config::kCluster > 1) merge(round++, tile + teams < op_.tiles.count);
       if (stores()) store(op_.tiles.begin(tile), op_.tiles.outputs(tile));
       __syncwarp();
@@ -145,58 +59,66 @@ class BatchGroup {
   __device__ int owner() const { return warp_ / Config::kOwnWarps; }  // the block that stores this warp's rows
   __device__ bool stores() const { return owner() == rank_; }
 
-  // Of `tile` of this group, in a block of a slot.
-  __device__ int first_row(int tile) const {
-    return tile / kTilesOfPart * Config::kPartRows + (group_ * kTilesOfPart + tile % kTilesOfPart) * 64;
-  }
+  // Of `tile` of this group, in its half of the outputs' rows.
+  __device__ int first_row(int tile) const { return (group_ * kTilesOfPart + tile % kTilesOfPart) * 64; }
 
-  // A slot is released when its WGMMAs have ended; the thread waits for them once those of the next slot are in flight.
+  // A slot is released as soon as its WGMMAs have ended: they take a fifth of the time in which a slot is filled, and a slot
+  // that waits for the next one's is missing from what is on its way.
   __device__ void multiply(int steps) {
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile)
 #pragma unroll
       for (int i = 0; i < kSums; ++i) sums_[tile][i] = 0;
-    std::uint32_t last_empty = 0;
+    const std::uint32_t ring = sm90::shared_address(shared_.weights);
 #pragma unroll 1
-    for (int step = 0; step < steps; ++step, at_.advance()) {
-      shared_.weights[at_.slot()].wait(waits_, at_.parity());
-      shared_.ring.wait_until_full(at_, waits_);
-      const auto& slot = shared_.slots[at_.slot()];
+    for (int step = 0; step < steps; ++step) {
+      const std::uint32_t slot = ring + static_cast<std::uint32_t>(weights_at_.slot * op_.ring.slot_bytes);
+      shared_.full[weights_at_.slot].wait(waits_, weights_at_.parity);
+      RingConsumer<Config::kTokenSlots> tokens_at = tokens_at_;
+#pragma unroll
+      for (int i = 0; i < Config::kTokenSlotsOfStep; ++i, tokens_at.advance()) {
+        shared_.ring.wait_until_full(tokens_at, waits_);
+        multiply_lines(slot, i * Config::kTokenLines, shared_.tokens[tokens_at.slot()]);
+      }
+      sm90::wgmma_wait<0>();
 #pragma unroll
       for (int tile = 0; tile < kTiles; ++tile) sm90::pin(sums_[tile]);
-      sm90::wgmma_fence();
+      release(shared_.empty[weights_at_.slot]);
+      weights_at_.advance(op_.ring.slots);
 #pragma unroll
-      for (int block = 0; block < Config::kBlocks; ++block) {
-        const std::uint64_t tokens = descriptor(slot.tokens[block], 0);
-#pragma unroll
-        for (int tile = 0; tile < kTiles; ++tile) {
-          const std::uint64_t weights = descriptor(slot.weights[block], first_row(tile));
-          constexpr int kFeatures = 16;  // per instruction, two bytes each
-#pragma unroll
-          for (int i = 0; i < Config::kBlockFeatures; i += kFeatures)
-            sm90::wgmma_ss<T>(sums_[tile], sm90::advanced(weights, 2 * i), sm90::advanced(tokens, 2 * i), 1);
-        }
-      }
-      sm90::wgmma_commit();
-      if (step > 0) {
-        sm90::wgmma_wait<1>();
-        release(last_empty);
-      }
-      last_empty = shared_.ring.empty(at_).address();
+      for (int i = 0; i < Config::kTokenSlotsOfStep; ++i, tokens_at_.advance()) release(shared_.ring.empty(tokens_at_));
     }
-    sm90::wgmma_wait<0>();
+  }
+
+  // Starts to multiply a slot of x by the same lines of W, from `first` on.
+  __device__ void multiply_lines(std::uint32_t slot, int first,
+                                 const std::byte (&tokens)[Config::kTokenLines][Config::kTokenLineBytes]) {
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) sm90::pin(sums_[tile]);
-    if (steps > 0) release(last_empty);
+    sm90::wgmma_fence();
+#pragma unroll
+    for (int line = 0; line < Config::kTokenLines; ++line) {
+      const std::uint64_t x = descriptor(sm90::shared_address(tokens[line]));
+#pragma unroll
+      for (int tile = 0; tile < kTiles; ++tile) {
+        const int part = (first + line) * Config::kParts + tile / kTilesOfPart;
+        const std::uint64_t w = descriptor(
+            slot + static_cast<std::uint32_t>(part * op_.ring.part_bytes + first_row(tile) * Config::kLineBytes));
+        constexpr int kFeatures = 16;  // per instruction, two bytes each
+#pragma unroll
+        for (int i = 0; i < Config::kLineFeatures; i += kFeatures)
+          sm90::wgmma_ss<T>(sums_[tile], sm90::advanced(w, 2 * i), sm90::advanced(x, 2 * i), 1);
+      }
+    }
+    sm90::wgmma_commit();
   }
 
-  static __device__ std::uint64_t descriptor(const std::byte* block, int row) {
-    return sm90::matrix_descriptor<Config::kRowBytes>(sm90::shared_address(block) + row * Config::kRowBytes,
-                                                      8 * Config::kRowBytes, 0);
+  static __device__ std::uint64_t descriptor(std::uint32_t address) {
+    return sm90::matrix_descriptor<Config::kLineBytes>(address, 8 * Config::kLineBytes, 0);
   }
 
-  static __device__ void release(std::uint32_t empty) {
-    if (lane() == 0) sm90::arrive_in_block(empty);
+  static __device__ void release(sm90::Mbarrier& empty) {
+    if (lane() == 0) empty.arrive();
   }
 
   // Pushes the sums of rows that other blocks store, and adds theirs to the others, in the order of k.
@@ -260,41 +182,86 @@ class BatchGroup {
 
   __device__ void store(int begin, int outputs) const {
     if constexpr (Config::kOutput == StreamOutput::sums)
-      if (op_.y_is_float) return store_as<float>(begin, outputs);
-    store_as<T>(begin, outputs);
+      if (op_.y_is_float) return store_singly<float>(begin, outputs);
+    if (op_.y_takes_fours)
+      store_fours(begin, outputs);
+    else
+      store_singly<T>(begin, outputs);
+  }
+
+  // Of the thread's two rows of `tile`.
+  struct Bias {
+    float low[Config::kParts], high[Config::kParts];
+  };
+  __device__ Bias bias_of(int tile, int begin, int outputs) const {
+    Bias bias{};
+    const int row = first_row(tile) + warp_ * 16 + lane() / 4;
+    if (op_.bias == nullptr) return bias;
+#pragma unroll
+    for (int part = 0; part < Config::kParts; ++part) {
+      const float* const from = op_.bias + begin + row + part * op_.tiles.all;
+      if (row < outputs) bias.low[part] = from[0];
+      if (row + 8 < outputs) bias.high[part] = from[8];
+    }
+    return bias;
+  }
+
+  // y of sum `i` of the thread's in `tile`.
+  template <class Y>
+  __device__ float value(int tile, int i, const float (&bias)[Config::kParts]) const {
+    const float sum = sums_[tile][i] + bias[0];
+    if constexpr (Config::kOutput == StreamOutput::swiglu)
+      return gated(sum, sums_[kTilesOfPart + tile][i] + bias[1], Y{});
+    return sum;
   }
 
   template <class Y>
-  __device__ void store_as(int begin, int outputs) const {
+  __device__ void store_singly(int begin, int outputs) const {
 #pragma unroll
-    for (int tile = 0; tile < kTilesOfPart; ++tile)
+    for (int tile = 0; tile < kTilesOfPart; ++tile) {
+      const Bias bias = bias_of(tile, begin, outputs);
 #pragma unroll
-      for (int high = 0; high < 2; ++high) {
+      for (int i = 0; i < kSums; ++i) {
+        const bool high = i % 4 >= 2;
         const int row = first_row(tile) + warp_ * 16 + high * 8 + lane() / 4;
-        if (row >= outputs) continue;
-        float bias[Config::kParts] = {};
-#pragma unroll
-        for (int part = 0; part < Config::kParts; ++part)
-          if (op_.bias != nullptr) bias[part] = op_.bias[begin + row + part * op_.outputs];
-        Y* const y = static_cast<Y*>(op_.y) + begin + row;
-#pragma unroll
-        for (int i = 0; i < 2 * kFours; ++i) {
-          const int token = i / 2 * 8 + lane() % 4 * 2 + i % 2;
-          if (token >= op_.num_tokens) continue;
-          const int at = i / 2 * 4 + high * 2 + i % 2;
-          float value = sums_[tile][at] + bias[0];
-          if constexpr (Config::kOutput == StreamOutput::swiglu)
-            value = gated(value, sums_[kTilesOfPart + tile][at] + bias[1], Y{});
-          y[token * op_.y_stride] = sm90::rounded<Y>(value);
-        }
+        const int token = i / 4 * 8 + lane() % 4 * 2 + i % 2;
+        if (row < outputs && token < op_.num_tokens)
+          static_cast<Y*>(op_.y)[token * op_.y_stride + begin + row] =
+              sm90::rounded<Y>(value<Y>(tile, i, high ? bias.high : bias.low));
       }
+    }
+  }
+
+  // Transposes 8 rows by 8 tokens at a time, then lanes exchange what they have of 16 rows, so that a lane has four
+  // neighbours of one token and four lanes have 32 bytes.
+  __device__ void store_fours(int begin, int outputs) const {
+    const int quarter = lane() % 4;
+    const bool odd = quarter % 2 != 0;
+#pragma unroll
+    for (int tile = 0; tile < kTilesOfPart; ++tile) {
+      const Bias bias = bias_of(tile, begin, outputs);
+      const int row = first_row(tile) + warp_ * 16 + (odd ? 6 : 0) + 2 * quarter;
+#pragma unroll
+      for (int i = 0; i < kFours; ++i) {
+        const std::uint32_t low =
+            sm90::transpose(sm90::pack<T>(value<T>(tile, 4 * i, bias.low), value<T>(tile, 4 * i + 1, bias.low)));
+        const std::uint32_t high =
+            sm90::transpose(sm90::pack<T>(value<T>(tile, 4 * i + 2, bias.high), value<T>(tile, 4 * i + 3, bias.high)));
+        const std::uint32_t other = __shfl_xor_sync(~0u, odd ? low : high, 1);
+        const int token = 8 * i + lane() / 4;
+        if (row < outputs && token < op_.num_tokens)
+          *reinterpret_cast<uint2*>(static_cast<T*>(op_.y) + token * op_.y_stride + begin + row) =
+              odd ? make_uint2(other, high) : make_uint2(low, other);
+      }
+    }
   }
 
   const BatchOperands& op_;
   Shared& shared_;
   const KernelWaits& waits_;
   const int group_, warp_, rank_;  // warp of the group
-  RingConsumer<Config::kSlots> at_;
+  BatchPlace weights_at_{.slot = 0, .parity = 0};
+  RingConsumer<Config::kTokenSlots> tokens_at_;
   float sums_[kTiles][kSums];
 };
 
@@ -308,24 +275,19 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
   auto& shared =
       *reinterpret_cast<typename Config::Shared*>(memory + (misaligned == 0 ? 0 : Config::kAlignment - misaligned));
   let_later_kernels_start();
-  if (threadIdx.x == 0) {
-    constexpr int kOthers = Config::kCluster - 1;
-    for (sm90::Mbarrier& barrier : shared.weights) barrier.init(1);
-    shared.ring.init({.producers = 1, .consumers = Config::kWarps});
-    if constexpr (kOthers > 0) {
-      shared.merged.init(1);
-      shared.taken.init(kOthers * Config::kGroups * Config::kOwnWarps);
-    }
-    sm90::publish_barriers();
-  }
-  __syncthreads();
-  if constexpr (Config::kCluster > 1) sm90::arrive_at_cluster();
   const int rank = static_cast<int>(blockIdx.x) % Config::kCluster;
   const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0);  // warp-uniform, and the compiler knows it
+  constexpr int kBarrierOfAll = 1;
+  if (warp == Config::kWarps)
+    init_barriers<Config>(shared, kBarrierOfAll);
+  else
+    sm90::sync_threads(kBarrierOfAll, Config::kThreads);
+  if constexpr (Config::kCluster > 1) sm90::arrive_at_cluster();
   // An if with its else: where the multiplying warps end in a return of their own, the compiler serialises WGMMAs.
   if (warp >= Config::kWarps) {
     const bool first = threadIdx.x % 32 == 0;
     if (warp == Config::kWarps && first) fetch_weights<Config>(op, maps, shared, rank, waits);
+    if (warp > Config::kWarps && first) sm90::prefetch_map(maps.tokens);
     wait_for_earlier_kernels();
     if (warp > Config::kWarps && first) fetch_tokens<Config>(op, maps, shared, rank, waits);
     __syncwarp();

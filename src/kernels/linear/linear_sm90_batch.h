@@ -13,15 +13,20 @@ namespace heddle {
 // The most tokens that it takes. Above, x no longer fits a ring's slots beside W, and cuBLASLt reads W at the memory's rate.
 inline constexpr std::int64_t kLinearBatchRows = 64;
 
-// How a GEMM runs. The order of a sum depends on `cluster` and on tile_rows > 128 (a step along k is then shorter).
+// How a GEMM runs. The order of a sum depends on `cluster`, and with clusters on `lines`.
 struct BatchPlan {
-  int cluster;              // blocks that share a tile's k
-  int tile_rows;            // of W that a block's accumulators hold
-  bool line_pairs = false;  // whether L2 loads two neighbouring lines of W at once
+  int cluster;    // blocks that share a tile's k: 1 or 2
+  int tile_rows;  // of W that a block's accumulators hold: 64 or 128
+  int lines;      // of 128 bytes of a row that a step along k loads: 2 or 4
+
+  // To be measured, not for linear().
+  int bytes_ahead = 64 << 10;  // of W on their way while the ring is filled for the first time
+  int slots_together = 1;      // of the ring of W, that are filled at once
+  int steps_apart = 0;         // of clusters' first steps along k; unless 0, sums depend on the number of clusters
 };
 
-// What linear() takes for this shape, whatever the GPU and lane. From a model of an H200's memory and L2, see the source.
-BatchPlan batch_plan(std::int64_t num_tokens, std::int64_t out_features);
+// What linear() takes for this shape, whatever the GPU and lane. Measured on one H200.
+BatchPlan batch_plan(std::int64_t out_features);
 
 // All plans of linear_batch() and of linear_swiglu_batch(), each right for any operands.
 std::span<const BatchPlan> batch_plans();

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "base/alignment.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "device/per_device.h"
@@ -49,27 +50,39 @@ void enqueue_batch_of(const LinearParams& params, const BatchPlan& plan, const L
   shape.grid = dim3(static_cast<unsigned>(std::min(teams, tiles.count) * Config::kCluster));
   const Tensor w{const_cast<void*>(weight.row(0)), weight.out_features, weight.in_features, weight.in_features,
                  weight.dtype};
-  const auto of_weights = plan.line_pairs ? CU_TENSOR_MAP_L2_PROMOTION_L2_256B : CU_TENSOR_MAP_L2_PROMOTION_L2_128B;
-  const BatchMaps maps{.tokens = batch_map(params.x, Config::kTokens, CU_TENSOR_MAP_L2_PROMOTION_L2_128B),
-                       .weights = batch_map(w, tiles.height, of_weights),
-                       .longer_weights = batch_map(w, std::min(tiles.height + 1, Config::kPartRows), of_weights)};
+  // A wider promotion fetches lines that the next box asks for again.
+  constexpr auto kPromotion = CU_TENSOR_MAP_L2_PROMOTION_L2_128B;
+  const BatchMaps maps{
+      .tokens = batch_map(params.x, Config::kTokens, kPromotion),
+      .weights = batch_map(w, BatchTiles::kGroup * tiles.groups, kPromotion),
+      .longer_weights = batch_map(w, std::min(BatchTiles::kGroup * (tiles.groups + 1), Config::kPartRows), kPromotion)};
+  const int part_bytes = (tiles.longer > 0 ? tiles.groups + 1 : tiles.groups) * BatchTiles::kGroup * Config::kLineBytes;
+  const int slot_bytes = Config::kLines * Config::kParts * part_bytes;
+  const int slots = std::min(Config::kRingBytes / slot_bytes, Config::kMostSlots);
   const BatchOperands op{.bias = weight.bias,
                          .y = params.y.data,
                          .y_stride = params.y.row_stride,
                          .num_tokens = static_cast<int>(params.x.rows),
-                         .outputs = outputs,
                          .steps = static_cast<int>(ceil_div<std::int64_t>(weight.in_features, Config::kStepFeatures)),
+                         .steps_apart = plan.steps_apart,
                          .tiles = tiles,
-                         .y_is_float = params.y.dtype == DType::float32};
+                         .ring = {.slots = slots,
+                                  .part_bytes = part_bytes,
+                                  .slot_bytes = slot_bytes,
+                                  .slots_ahead = std::clamp(plan.bytes_ahead / slot_bytes, 1, slots),
+                                  .together = std::min(plan.slots_together, slots)},
+                         .y_is_float = params.y.dtype == DType::float32,
+                         .y_takes_fours = params.y.dtype != DType::float32 && outputs % 4 == 0 &&
+                                          params.y.row_stride % 4 == 0 && is_aligned(params.y.data, 8)};
   launch_sm90("linear", linear_batch<Config, T>, shape, lane, op, maps, waits_of(lane.stream, "linear"));
 }
 
 // Columns of the right operand that hold no token cost no traffic, and up to 32 of them WGMMA waits for its left operand.
-template <StreamOutput kOutput, int kGroups, int kTilesOfGroup, int kCluster, class T>
+template <StreamOutput kOutput, int kGroups, int kTilesOfGroup, int kCluster, int kLines, class T>
 void enqueue_batch(const LinearParams& params, const BatchPlan& plan, const Lane& lane) {
   if (params.x.rows <= 32)
-    return enqueue_batch_of<BatchConfig<kOutput, 32, kGroups, kTilesOfGroup, kCluster>, T>(params, plan, lane);
-  enqueue_batch_of<BatchConfig<kOutput, 64, kGroups, kTilesOfGroup, kCluster>, T>(params, plan, lane);
+    return enqueue_batch_of<BatchConfig<kOutput, 32, kGroups, kTilesOfGroup, kCluster, kLines>, T>(params, plan, lane);
+  enqueue_batch_of<BatchConfig<kOutput, 64, kGroups, kTilesOfGroup, kCluster, kLines>, T>(params, plan, lane);
 }
 
 }  // namespace heddle

@@ -11,9 +11,9 @@
 
 namespace heddle {
 
-// kTokens_: 32 or 64. kGroups_: warpgroups that multiply; each has kTilesOfGroup_ times 64 rows of W.
-// kCluster_: blocks that share a tile's k.
-template <StreamOutput kOutput_, int kTokens_, int kGroups_, int kTilesOfGroup_, int kCluster_>
+// Tokens of the right operand; warpgroups that multiply, and times 64 rows of W that each has; blocks that share a tile's k;
+// lines of a row that a step loads.
+template <StreamOutput kOutput_, int kTokens_, int kGroups_, int kTilesOfGroup_, int kCluster_, int kLines_>
 struct BatchConfig {
   static constexpr StreamOutput kOutput = kOutput_;
   static constexpr int kParts = rows_of_output(kOutput);
@@ -24,16 +24,12 @@ struct BatchConfig {
   static constexpr int kProducers = 2;  // a warp that loads W and one that loads x
   static constexpr int kThreads = 32 * (kWarps + kProducers);
 
-  // A step is kBlocks blocks of 64 features, each a line of 128 bytes of a row. High tiles have one, so that the ring has
-  // enough steps.
-  static constexpr int kBlockFeatures = 64, kRowBytes = 2 * kBlockFeatures;
-  static constexpr int kBlocks = kTileRows > 128 ? 1 : 2;
-  static constexpr int kStepFeatures = kBlocks * kBlockFeatures;
-
-  struct Slot {
-    std::byte weights[kBlocks][kTileRows * kRowBytes];  // of gate, then of up
-    std::byte tokens[kBlocks][kTokens * kRowBytes];
-  };
+  // A line is 128 bytes of a row. x comes in slots of kTokenLines lines of all tokens.
+  static constexpr int kLineFeatures = 64, kLineBytes = 2 * kLineFeatures;
+  static constexpr int kLines = kLines_, kTokenLines = 2, kTokenSlotsOfStep = kLines / kTokenLines;
+  static constexpr int kStepFeatures = kLines * kLineFeatures;
+  static constexpr int kTokenLineBytes = kTokens * kLineBytes;
+  static constexpr int kTokenSlots = kTokens > 32 ? 4 : 5;
 
   // Sums that the other blocks of the cluster push here: those of the rows that this block stores. As threads hold them,
   // four at a time: [kCluster - 1][kGroups][kOwnWarps][kTilesOfGroup][kTokens / 8][32].
@@ -42,28 +38,30 @@ struct BatchConfig {
   static constexpr int kPushed = (kCluster - 1) * kGroups * kOwnWarps * kTilesOfGroup * kFours * 32;
   static constexpr std::uint32_t kPushedBytes = 16 * kPushed;
 
-  // Leaves 8 KiB of an SM's 228 KiB to the small kernels that wait beside a GEMM.
-  static constexpr std::size_t kRingBytes = (std::size_t{216} << 10) - kPushedBytes;
-  static constexpr int kMostSlots = 8;
-  static constexpr int kSlots =
-      kRingBytes / sizeof(Slot) < kMostSlots ? static_cast<int>(kRingBytes / sizeof(Slot)) : kMostSlots;
-  // Steps of W on their way while the ring is filled for the first time, about 64 KiB: the kernels in between read a few
-  // lines through the same queues.
-  static constexpr int kStepsAhead = (std::size_t{64} << 10) / (kBlocks * kTileRows * kRowBytes);
+  // W has the rest, as many slots as a launch's tiles leave room for. Leaves 8 KiB of an SM's 228 KiB to the small kernels
+  // that wait beside a GEMM.
+  static constexpr int kRingBytes = (216 << 10) - kTokenSlots * kTokenLines * kTokenLineBytes - int{kPushedBytes};
+  static constexpr int kMostSlots = 16;
 
+  // A slot of W: [kLines][kParts] times the rows of a launch's highest tile, not of kPartRows. WGMMA reads what lies behind
+  // them, too; it makes sums that nobody stores.
   struct Shared {
-    Slot slots[kSlots];
+    std::byte weights[kRingBytes];
+    std::byte tokens[kTokenSlots][kTokenLines][kTokenLineBytes];
     float4 pushed[kPushed > 0 ? kPushed : 1];
-    sm90::Mbarrier weights[kSlots];        // where W of a slot lands
-    TmaRing<sm90::Mbarrier, kSlots> ring;  // `full`: where x lands; `empty`: both may be overwritten
-    sm90::Mbarrier merged, taken;          // `pushed` is complete; the other blocks have read what this one pushed
+    sm90::Mbarrier full[kMostSlots], empty[kMostSlots];  // of slots of W
+    TmaRing<sm90::Mbarrier, kTokenSlots> ring;           // of x
+    sm90::Mbarrier merged, taken;  // `pushed` is complete; the other blocks have read what this one pushed
   };
   static constexpr std::size_t kAlignment = 1024;
   static constexpr std::size_t kSharedBytes = sizeof(Shared) + kAlignment;
 
   static_assert(kTokens % 8 == 0 && kTokens <= 64 && kTilesOfGroup % kParts == 0 && 4 % kCluster == 0);
-  static_assert(kSlots >= 3 && kStepsAhead >= 1 && kStepsAhead < kSlots && kPartRows <= 256);
-  static_assert(sizeof(Slot) % kAlignment == 0 && kSharedBytes <= (std::size_t{219} << 10));
+  static_assert(kLines % kTokenLines == 0 && kTokenSlotsOfStep < kTokenSlots);
+  static_assert(kRingBytes % kAlignment == 0 && kTokenLineBytes % kAlignment == 0);
+  static_assert(2 * kLines * kTileRows * kLineBytes <= kRingBytes && kPartRows <= 256);
+  static_assert(kTileRows * kLineBytes <= sizeof(Shared::tokens));  // read behind the last slot
+  static_assert(kSharedBytes <= (std::size_t{219} << 10));
 };
 
 }  // namespace heddle

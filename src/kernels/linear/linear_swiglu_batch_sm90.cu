@@ -7,14 +7,8 @@
 namespace heddle {
 namespace {
 
-constexpr BatchPlan kPlans[] = {{.cluster = 1, .tile_rows = 128}, {.cluster = 1, .tile_rows = 256}};
-
-template <int kGroups, int kTilesOfGroup>
-void enqueue(const LinearParams& params, const BatchPlan& plan, const Lane& lane) {
-  with_16_bit_element(params.weight.dtype, [&]<class T>() {
-    enqueue_batch<StreamOutput::swiglu, kGroups, kTilesOfGroup, 1, T>(params, plan, lane);
-  });
-}
+constexpr BatchPlan kPlans[] = {{.cluster = 1, .tile_rows = 128, .lines = 2},
+                                {.cluster = 1, .tile_rows = 128, .lines = 4}};
 
 }  // namespace
 
@@ -29,15 +23,14 @@ bool is_for_swiglu_batch(const LinearSwigluParams& params) {
 void linear_swiglu_batch(const LinearSwigluParams& params, const BatchPlan& plan, const Lane& lane) {
   LinearParams linear = params.gate_up;
   linear.y = params.y;
-  if (plan.tile_rows == 128) return enqueue<1, 2>(linear, plan, lane);
-  enqueue<2, 2>(linear, plan, lane);
+  with_16_bit_element(linear.weight.dtype, [&]<class T>() {
+    if (plan.lines == 2) return enqueue_batch<StreamOutput::swiglu, 1, 2, 1, 2, T>(linear, plan, lane);
+    enqueue_batch<StreamOutput::swiglu, 1, 2, 1, 4, T>(linear, plan, lane);
+  });
 }
 
-// The lower tile that holds a block's rows, of an H200's SMs.
 void linear_swiglu_batch(const LinearSwigluParams& params, const Lane& lane) {
-  constexpr std::int64_t kSms = 132;
-  const bool low = params.gate_up.weight.out_features <= 128 * kSms;
-  linear_swiglu_batch(params, low ? kPlans[0] : kPlans[1], lane);
+  linear_swiglu_batch(params, kPlans[0], lane);
 }
 
 }  // namespace heddle

@@ -132,7 +132,7 @@ class Times {
       std::sort(variant.microseconds.begin(), variant.microseconds.end());
       const double median = variant.microseconds[variant.microseconds.size() / 2];
       fmt::print(
-          "{:<11} {:<8} {:>6} x {:<5} {:>3} {:<22} {:>8.2f} us {:>6.1f} %  min {:>8.2f}  max {:>8.2f}  error "
+          "{:<11} {:<8} {:>6} x {:<5} {:>3} {:<34} {:>8.2f} us {:>6.1f} %  min {:>8.2f}  max {:>8.2f}  error "
           "{:.1e}{}\n",
           model, name_of(gemm.role), gemm.rows, gemm.features, tokens, variant.name, median, 100 * floor / median,
           variant.microseconds.front(), variant.microseconds.back(), variant.error,
@@ -191,10 +191,21 @@ class Times {
       else
         linear(params(gemm, tokens, set, y_), lane());
     });
-    for (const bool line_pairs : {false, true})
+    struct Change {
+      const char* name;
+      int bytes_ahead, steps_apart, slots_together;
+    };
+    constexpr int kPaced = 64 << 10;
+    for (const Change& change : {Change{"", kPaced, 0, 1},
+                                 {" unpaced", 1 << 20, 0, 1},
+                                 {" apart", kPaced, 3, 1},
+                                 {" by 2", kPaced, 0, 2},
+                                 {" by 4", kPaced, 0, 4}})
       for (BatchPlan plan : gated ? swiglu_batch_plans() : batch_plans()) {
-        plan.line_pairs = line_pairs;
-        add(fmt::format("cluster {} rows {}{}", plan.cluster, plan.tile_rows, line_pairs ? " pairs" : ""),
+        plan.bytes_ahead = change.bytes_ahead;
+        plan.steps_apart = change.steps_apart;
+        plan.slots_together = change.slots_together;
+        add(fmt::format("cluster {} rows {} lines {}{}", plan.cluster, plan.tile_rows, plan.lines, change.name),
             [=, this](int set) {
               if (gated)
                 linear_swiglu_batch(swiglu_params(gemm, tokens, set), plan, lane());
@@ -205,11 +216,14 @@ class Times {
     return variants;
   }
 
+  // Of the last few tokens.
   std::vector<float> result(const Gemm& gemm, std::int64_t tokens) {
+    constexpr std::int64_t kChecked = 4;
     const std::int64_t columns = gemm.role == LinearRole::gate_up ? gemm.rows / 2 : gemm.rows;
-    const auto count = static_cast<std::size_t>(tokens * columns);
+    const auto count = static_cast<std::size_t>(kChecked * columns);
     std::vector<std::byte> bytes(count * size_of(dtype_of_y(gemm)));
-    check(cudaMemcpy(bytes.data(), y_.data(), bytes.size(), cudaMemcpyDeviceToHost));
+    const auto first = static_cast<std::size_t>((tokens - kChecked) * columns) * size_of(dtype_of_y(gemm));
+    check(cudaMemcpy(bytes.data(), y_.data() + first, bytes.size(), cudaMemcpyDeviceToHost));
     std::vector<float> values(count);
     convert(bytes.data(), dtype_of_y(gemm), values.data(), DType::float32, count);
     return values;

@@ -19,8 +19,11 @@ TEST(LinearBatchTiles, EveryOutputIsInOneTileThatIsNotTooHigh) {
           ASSERT_EQ(tiles.begin(tile), end);
           ASSERT_GE(tiles.outputs(tile), 1);
           ASSERT_LE(tiles.outputs(tile), most);
-          ASSERT_GE(tiles.outputs(tile), tiles.height);  // boxes of `height` and `height` + 1 rows load all of them
-          ASSERT_LE(tiles.outputs(tile), tiles.height + 1);
+          ASSERT_EQ(tiles.begin(tile) % BatchTiles::kGroup, 0);
+          ASSERT_GE(tiles.height(tile), tiles.outputs(tile));
+          ASSERT_LE(tiles.height(tile), most);
+          // Boxes of `groups` and `groups` + 1 groups load all of them.
+          ASSERT_EQ(tiles.height(tile) / BatchTiles::kGroup, tiles.is_longer(tile) ? tiles.groups + 1 : tiles.groups);
           end += tiles.outputs(tile);
         }
         ASSERT_EQ(end, outputs);
@@ -30,7 +33,7 @@ TEST(LinearBatchTiles, EveryOutputIsInOneTileThatIsNotTooHigh) {
 TEST(LinearBatchTiles, ClustersTakeAsManyTiles) {
   EXPECT_EQ(BatchTiles::of(128256, 256, 132).count, 4 * 132);
   EXPECT_EQ(BatchTiles::of(4096, 64, 66).count, 66);
-  EXPECT_EQ(BatchTiles::of(40, 64, 66).count, 40);
+  EXPECT_EQ(BatchTiles::of(40, 64, 66).count, 5);
 }
 
 }  // namespace

@@ -155,7 +155,7 @@ const Case kCudaCases[] = {
     {2, 140, 8192},
     {4, 140, 8192},  // more of x than can be held
     {5, 4608, 1032},
-    {17, 129, 512, 8, 0, true},  // the first that goes to cuBLASLt
+    {17, 129, 512, 8, 0, true},  // the first of a decode batch
     {33, 77, 88},
     {40, 264, 1016, 0, 0, true},
     {40, 61, 71, 1, 1, true},  // large and unaligned
