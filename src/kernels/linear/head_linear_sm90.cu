@@ -1,8 +1,9 @@
-// A warp takes a row of W, which is one head's, and kPlainTokens tokens (linear_sm90_packs.cuh). With few tokens and short
-// rows it takes several, and loads them before it waits for x: no kernel writes weights. Many tokens go to tensor cores.
+// A warp takes a row of W, which is one head's, and kPlainTokens tokens (linear_sm90_packs.cuh). Aligned operands go to tensor
+// cores: few tokens by head_linear_few_sm90.cuh, many in tiles of linear_sm90_tiles.cuh.
 #include "base/checked.h"
 #include "base/dtype_switch.h"
 #include "base/error.h"
+#include "kernels/linear/head_linear_few_sm90.cuh"
 #include "kernels/linear/head_linear_sm90.h"
 #include "kernels/linear/linear_sm90_packs.cuh"
 #include "kernels/linear/linear_sm90_tiles.cuh"
@@ -33,59 +34,6 @@ __global__ void __launch_bounds__(kPlainWarps * 32) heads_plain(const __grid_con
                                             .num_tokens = num_tokens};
       multiply_row_with<kLoads>(of_head, row % out, first);
     }
-}
-
-constexpr int kEarlyRows = 4;   // of W, that a warp has in registers
-constexpr int kEarlyPacks = 2;  // of a row, that a lane has: rows of up to 512 elements
-constexpr int kEarlyTokens = 8;
-
-// The order of a sum is that of multiply_packs_of(): a lane takes every 32nd pack, then lanes are added.
-template <class T>
-__global__ void __launch_bounds__(kPlainWarps * 32) heads_early(const __grid_constant__ HeadLinearParams params) {
-  const std::int64_t out = params.out_features(), in = params.weight.in_features;
-  const std::int64_t first_row = (std::int64_t{blockIdx.x} * kPlainWarps + threadIdx.x / 32) * kEarlyRows;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const auto* weight = static_cast<const T*>(params.weight.blocks[0].data);
-  RawPack<T> rows[kEarlyRows][kEarlyPacks];
-  const auto exists = [&](int r, int p) {
-    return first_row + r < params.weight.out_features && (p * 32 + lane) * kPackElements < in;
-  };
-#pragma unroll
-  for (int r = 0; r < kEarlyRows; ++r)
-#pragma unroll
-    for (int p = 0; p < kEarlyPacks; ++p)
-      if (exists(r, p)) rows[r][p] = load_raw(weight + (first_row + r) * in + (p * 32 + lane) * kPackElements);
-  wait_for_earlier_kernels();
-  let_later_kernels_start();
-  for (std::int64_t token = 0; token < params.x.rows; ++token) {
-#pragma unroll
-    for (int r = 0; r < kEarlyRows; ++r) {
-      if (first_row + r >= params.weight.out_features) break;
-      const std::int64_t head = (first_row + r) / out;
-      const T* x = static_cast<const T*>(params.x.data) + token * params.x.row_stride + head * params.x_stride;
-      float sum = 0;
-#pragma unroll
-      for (int p = 0; p < kEarlyPacks; ++p) {
-        if (!exists(r, p)) continue;
-        const Pack weights = unpack(rows[r][p]), values = load_pack(x + (p * 32 + lane) * kPackElements);
-#pragma unroll
-        for (int e = 0; e < kPackElements; ++e) sum = fmaf(values.values[e], weights.values[e], sum);
-      }
-      for (int distance = 16; distance > 0; distance /= 2) sum += __shfl_xor_sync(~0u, sum, distance);
-      if (lane == 0)
-        static_cast<T*>(params.y.data)[token * params.y.row_stride + head * params.y_stride + (first_row + r) % out] =
-            sm90::rounded<T>(sum);
-    }
-  }
-}
-
-template <class T>
-void heads_early_sm90(const HeadLinearParams& params, const Lane& lane) {
-  launch_sm90("head_linear", heads_early<T>,
-              {.grid = dim3(static_cast<unsigned>(
-                   ceil_div<std::int64_t>(params.weight.out_features, std::int64_t{kPlainWarps} * kEarlyRows))),
-               .block = kPlainWarps * 32},
-              lane, params);
 }
 
 // A block takes 128 tokens and 128 rows of a head's matrix.
@@ -139,11 +87,15 @@ void heads_tiles_sm90(const HeadLinearParams& params, const Lane& lane) {
               lane, params);
 }
 
-// Whether y takes pairs of elements; `packs` has been found.
+constexpr std::int64_t kFewestTileTokens = 33;
+
 bool takes_tiles_of_heads(const HeadLinearParams& params) {
-  constexpr std::int64_t kFewestTokens = 33;
-  return params.x.rows >= kFewestTokens && params.weight.out_features < (std::int64_t{1} << 30) &&
-         params.out_features() % 2 == 0 && params.y_stride % 2 == 0 && params.y.row_stride % 2 == 0 &&
+  return params.x.rows >= kFewestTileTokens && params.weight.out_features < (std::int64_t{1} << 30);
+}
+
+// Whether y takes pairs of neighbours.
+bool stores_pairs(const HeadLinearParams& params) {
+  return params.out_features() % 2 == 0 && params.y_stride % 2 == 0 && params.y.row_stride % 2 == 0 &&
          is_aligned(params.y.data, 4);
 }
 
@@ -162,11 +114,10 @@ void head_linear_sm90(const HeadLinearParams& params, const Lane& lane) {
                      weight.in_features % kPackElements == 0 && params.x_stride % kPackElements == 0 &&
                      takes_packs(params.x.data, params.x.row_stride, params.x.dtype) &&
                      is_aligned(weight.blocks[0].data);
-  // A grid that loads early has no loop over rows: it is for a lane of the whole device, as a lane's part takes fewer blocks.
-  if (packs && params.x.rows <= kEarlyTokens && weight.in_features <= kEarlyPacks * 32 * kPackElements &&
-      passes_on(lane) == Passes::one)
-    return with_16_bit_element(weight.dtype, [&]<class T>() { heads_early_sm90<T>(params, lane); });
-  if (packs && takes_tiles_of_heads(params))
+  const bool pairs = packs && stores_pairs(params);
+  if (pairs && takes_few_heads(params))
+    return with_16_bit_element(weight.dtype, [&]<class T>() { heads_few_sm90<T>(params, lane); });
+  if (pairs && takes_tiles_of_heads(params))
     return with_16_bit_element(weight.dtype, [&]<class T>() { heads_tiles_sm90<T>(params, lane); });
   if (packs)
     return with_16_bit_element(weight.dtype, [&]<class T>() {

@@ -18,10 +18,28 @@ constexpr int kFewRowsWarps = 8, kFewRowsThreads = 32 * kFewRowsWarps;
 constexpr int kRowPacks = 4;  // of eight elements, that a thread has of the row
 constexpr std::int64_t kMostRows = 512, kMostFeatures = std::int64_t{kRowPacks} * kFewRowsThreads * kPackElements;
 
-// A thread takes every kFewRowsThreads-th pack in order; then lanes are added, then warps.
-template <class T>
+// Adds each of a lane's sums over all lanes, pair by pair in the same order for every number of them. On return sums[0] is
+// that of token lane / (32 / kTokens).
+template <int kTokens>
+__device__ void add_lanes(float (&sums)[kTokens], int lane) {
+  int distance = 16;
+#pragma unroll
+  for (int left = kTokens / 2; left > 0; left /= 2, distance /= 2) {
+    const bool upper = (lane & distance) != 0;  // keeps the upper half of the tokens
+#pragma unroll
+    for (int t = 0; t < left; ++t) {
+      const float mine = upper ? sums[t + left] : sums[t], others = upper ? sums[t] : sums[t + left];
+      sums[t] = mine + __shfl_xor_sync(~0u, others, distance);
+    }
+  }
+  for (; distance > 0; distance /= 2) sums[0] += __shfl_xor_sync(~0u, sums[0], distance);
+}
+
+// A thread takes every kFewRowsThreads-th pack in order; then lanes are added, then warps. What it loads of kTokens tokens
+// is in flight together.
+template <class T, int kTokens>
 __global__ void __launch_bounds__(kFewRowsThreads) few_rows(const __grid_constant__ LinearOperands<T, T, float> op) {
-  __shared__ float sums[kFewRowsWarps][kLinearSmallRows];
+  __shared__ float sums[kFewRowsWarps][kTokens];
   let_later_kernels_start();
   const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
   const auto first_of = [&](int p) { return std::int64_t{p * kFewRowsThreads + thread} * kPackElements; };
@@ -31,18 +49,24 @@ __global__ void __launch_bounds__(kFewRowsThreads) few_rows(const __grid_constan
     for (int p = 0; p < kRowPacks; ++p)
       if (first_of(p) < op.in_features) raw[p] = load_raw(op.weight + row * op.in_features + first_of(p));
     wait_for_earlier_kernels();
-    for (int token = 0; token < op.num_tokens; ++token) {
-      float sum = 0;
+    float mine[kTokens] = {};
 #pragma unroll
-      for (int p = 0; p < kRowPacks; ++p) {
-        if (first_of(p) >= op.in_features) continue;
-        const Pack weights = unpack(raw[p]), values = load_pack(op.x + token * op.x_stride + first_of(p));
+    for (int p = 0; p < kRowPacks; ++p) {
+      if (first_of(p) >= op.in_features) break;
+      RawPack<T> x[kTokens];
 #pragma unroll
-        for (int e = 0; e < kPackElements; ++e) sum = fmaf(values.values[e], weights.values[e], sum);
+      for (int t = 0; t < kTokens; ++t)  // the last token's in place of those that do not exist
+        x[t] = load_raw(op.x + min(t, op.num_tokens - 1) * op.x_stride + first_of(p));
+      const Pack weights = unpack(raw[p]);
+#pragma unroll
+      for (int t = 0; t < kTokens; ++t) {
+        const Pack values = unpack(x[t]);
+#pragma unroll
+        for (int e = 0; e < kPackElements; ++e) mine[t] = fmaf(values.values[e], weights.values[e], mine[t]);
       }
-      for (int distance = 16; distance > 0; distance /= 2) sum += __shfl_xor_sync(~0u, sum, distance);
-      if (lane == 0) sums[warp][token] = sum;
     }
+    add_lanes(mine, lane);
+    if (lane % (32 / kTokens) == 0) sums[warp][lane / (32 / kTokens)] = mine[0];
     __syncthreads();
     if (thread < op.num_tokens) {
       float sum = sums[0][thread];
@@ -51,6 +75,15 @@ __global__ void __launch_bounds__(kFewRowsThreads) few_rows(const __grid_constan
     }
     __syncthreads();  // the next row's sums take the same places
   }
+}
+
+template <class T, int kTokens>
+void enqueue_few_rows(const LinearParams& params, const Lane& lane) {
+  launch_sm90("linear", few_rows<T, kTokens>,
+              {.grid = dim3(static_cast<unsigned>(params.weight.out_features)),
+               .block = kFewRowsThreads,
+               .fit = GridFit::trimmed},
+              lane, operands_of<T, T, float>(params));
 }
 
 }  // namespace
@@ -64,12 +97,11 @@ bool is_for_few_rows(const LinearParams& params) {
 }
 
 void linear_few_rows(const LinearParams& params, const Lane& lane) {
+  static_assert(kLinearSmallRows == 16);
   with_16_bit_element(params.weight.dtype, [&]<class T>() {
-    launch_sm90("linear", few_rows<T>,
-                {.grid = dim3(static_cast<unsigned>(params.weight.out_features)),
-                 .block = kFewRowsThreads,
-                 .fit = GridFit::trimmed},
-                lane, operands_of<T, T, float>(params));
+    if (params.x.rows == 1) return enqueue_few_rows<T, 1>(params, lane);
+    if (params.x.rows <= 4) return enqueue_few_rows<T, 4>(params, lane);
+    enqueue_few_rows<T, 16>(params, lane);
   });
 }
 

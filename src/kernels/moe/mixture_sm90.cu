@@ -34,9 +34,18 @@ using namespace sm90;  // NOLINT(google-build-using-namespace): this file's own 
 constexpr int kMixtureWarps = 8, kMixtureThreads = 32 * kMixtureWarps;  // that multiply
 constexpr int kConsumerBarrier = 1, kRouterBarrier = 2;
 constexpr int kChunk = 32;  // features of a row that four lanes load at once, 16 bytes each
-constexpr int kChunks = kMostPieceFeatures / kChunk / kMixtureWarps;  // of a piece, that a warp has
+// Whose weights a warp loads before it multiplies.
+template <int kMostChunks>
+constexpr int kAtOnce = kMostChunks % 4 == 0 ? 4 : 2;
+constexpr int kFewSlots = 6, kManySlots = 8;  // about 200 KB on its way: the whole of an SM's memory, for one block
 // Two rows that eight lanes read at once lie in different banks.
 constexpr int kRowPadding = 64;
+constexpr int kLargePitch = 2 * kMostPieceFeatures + kRowPadding, kSmallPitch = 2944;  // of few and of many slots
+
+// The most chunks of a piece that a warp has.
+template <int kSlots>
+constexpr int kChunks = ceil_div(((kSlots == kFewSlots ? kLargePitch : kSmallPitch) - kRowPadding) / 2,
+                                 kChunk* kMixtureWarps);
 
 template <MixtureHalf kHalf>
 constexpr int kRouterWarps = kHalf == MixtureHalf::gate_up ? 4 : 1;
@@ -151,9 +160,12 @@ __device__ void choose_experts(const MixtureParams& params, MixtureShared<kHalf,
 
 // What a lane has of a piece of all tokens: of token lane / 4 and of the one eight further, features 8 * (lane % 4) to + 7 of
 // each of its warp's chunks.
-template <int kTokenTiles>
+template <int kTokenTiles, int kMostChunks>
 struct TokenPieces {
-  uint4 x[kChunks][kTokenTiles];
+  static constexpr int kWords = 4 * kTokenTiles * kMostChunks;  // registers
+  static constexpr int kChunksAtOnce = kAtOnce<kMostChunks>;
+
+  uint4 x[kMostChunks][kTokenTiles];
 
   // row_of(token): null for zeros.
   template <class T, class F>
@@ -163,7 +175,7 @@ struct TokenPieces {
     for (int n = 0; n < kTokenTiles; ++n) {
       const T* row = row_of(8 * n + lane / 4);
 #pragma unroll
-      for (int i = 0; i < kChunks; ++i) {
+      for (int i = 0; i < kMostChunks; ++i) {
         const int k = (warp + kMixtureWarps * i) * kChunk + lane % 4 * 8;
         x[i][n] = make_uint4(0, 0, 0, 0);
         if (row != nullptr && k < length) x[i][n] = *reinterpret_cast<const uint4*>(row + begin + k);
@@ -171,23 +183,32 @@ struct TokenPieces {
     }
   }
 
-  // sums += x of the piece times the slot's rows, in two chains.
+  // sums += x of the piece times the slot's rows, in two chains, of which one ends here.
   template <class T>
-  __device__ void multiply(const std::byte* slot, int pitch, int length, float (&sums)[2][4]) const {
+  __device__ void multiply(const std::byte* slot, int pitch, int length, float (&sums)[4]) const {
     const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
     const std::byte* row = slot + lane / 4 * pitch + lane % 4 * 16;
+    float odd[4] = {};
 #pragma unroll
-    for (int i = 0; i < kChunks; ++i) {
-      const int k = (warp + kMixtureWarps * i) * kChunk;
-      if (k >= length) break;
-      uint4 w = make_uint4(0, 0, 0, 0);  // what lies behind a row may be NaN
-      if (k + lane % 4 * 8 < length) w = *reinterpret_cast<const uint4*>(row + 2 * k);
-      const uint4 low = x[i][0];
-      uint4 high = make_uint4(0, 0, 0, 0);
-      if constexpr (kTokenTiles == 2) high = x[i][1];
-      multiply_add<T>(sums[i % 2], {low.x, high.x, low.y, high.y}, w.x, w.y);
-      multiply_add<T>(sums[i % 2], {low.z, high.z, low.w, high.w}, w.z, w.w);
+    for (int first = 0; first < kMostChunks; first += kChunksAtOnce) {
+      uint4 w[kChunksAtOnce];
+#pragma unroll
+      for (int i = 0; i < kChunksAtOnce; ++i) {
+        const int k = (warp + kMixtureWarps * (first + i)) * kChunk;
+        w[i] = make_uint4(0, 0, 0, 0);  // what lies behind a row may be NaN
+        if (k + lane % 4 * 8 < length) w[i] = *reinterpret_cast<const uint4*>(row + 2 * k);
+      }
+#pragma unroll
+      for (int i = 0; i < kChunksAtOnce; ++i) {
+        const uint4 low = x[first + i][0];
+        uint4 high = make_uint4(0, 0, 0, 0);
+        if constexpr (kTokenTiles == 2) high = x[first + i][1];
+        multiply_add<T>(i % 2 == 0 ? sums : odd, {low.x, high.x, low.y, high.y}, w[i].x, w[i].y);
+        multiply_add<T>(i % 2 == 0 ? sums : odd, {low.z, high.z, low.w, high.w}, w[i].z, w[i].w);
+      }
     }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) sums[i] += odd[i];
   }
 };
 
@@ -205,7 +226,7 @@ class MixtureConsumer {
     if (one_piece) load_x(0);
     each_gate_segment(shape_, shared_.chosen, ready(), [&](const MixtureSegment& segment) {
       for (int first = segment.begin; first < segment.end; first += kTileWeightRows / 2) {
-        float sums[2][4] = {};
+        float sums[4] = {};
         for (int piece = 0; piece < pieces.count; ++piece) {
           if (!one_piece) load_x(piece);
           multiply_slot(pieces.length(piece), sums);
@@ -216,33 +237,50 @@ class MixtureConsumer {
     });
   }
 
+  // What the gates of a piece are, is loaded while the piece before is multiplied, where registers hold both.
   __device__ void multiply_down() {
-    float sums[kRowTiles][2][4] = {};
+    constexpr bool kLoadsAhead = Pieces::kWords <= 48;
+    DownSums sums{};
+    MixtureSegment before{};
+    int length = 0;  // of the piece that tokens_ is; 0: none
     each_down_segment(
         shape_, shared_.chosen, ready(),
         [&](const MixtureSegment& segment) {
           const RowPieces& pieces = shape_.pieces(segment);
           for (int piece = 0; piece < pieces.count; ++piece) {
-            load_gated(segment.expert, pieces, piece);
-#pragma unroll
-            for (int tile = 0; tile < kRowTiles; ++tile)
-              if (segment.begin + tile * kTileWeightRows < segment.end) multiply_slot(pieces.length(piece), sums[tile]);
+            if constexpr (kLoadsAhead) {
+              Pieces next;
+              load_gated(next, segment.expert, pieces, piece);
+              if (length > 0) multiply_tiles(before, length, sums);
+              tokens_ = next;
+            } else {
+              if (length > 0) multiply_tiles(before, length, sums);
+              load_gated(tokens_, segment.expert, pieces, piece);
+            }
+            before = segment;
+            length = pieces.length(piece);
           }
         },
         [&](int begin, int end) {
+          if (length > 0) multiply_tiles(before, length, sums);
+          length = 0;
 #pragma unroll
           for (int tile = 0; tile < kRowTiles; ++tile) {
             const int first = begin + tile * kTileWeightRows;
             if (first >= end) break;
-            add_warps(sums[tile]);
+            add_warps(sums.of_tile[tile]);
             store_outputs(first, min(kTileWeightRows, end - first));
-#pragma unroll
-            for (int i = 0; i < 8; ++i) sums[tile][i / 4][i % 4] = 0;
           }
+          sums = {};
         });
   }
 
  private:
+  using Pieces = TokenPieces<kTokenTiles, kChunks<kSlots>>;
+  struct DownSums {
+    float of_tile[kRowTiles][4];
+  };
+
   static __device__ int lane() {
     return static_cast<int>(threadIdx.x) % 32;
   }
@@ -254,6 +292,13 @@ class MixtureConsumer {
     return [this] { return wait_for_choice(shared_, waits_); };
   }
 
+  // All tiles of a segment, of the piece that tokens_ is.
+  __device__ void multiply_tiles(const MixtureSegment& segment, int length, DownSums& sums) {
+#pragma unroll
+    for (int tile = 0; tile < kRowTiles; ++tile)
+      if (segment.begin + tile * kTileWeightRows < segment.end) multiply_slot(length, sums.of_tile[tile]);
+  }
+
   __device__ void load_x(int piece) {
     tokens_.template load<T>(shape_.routed.begin(piece), shape_.routed.length(piece), [&](int token) -> const T* {
       if (token >= params_.x.rows) return nullptr;
@@ -261,8 +306,8 @@ class MixtureConsumer {
     });
   }
 
-  __device__ void load_gated(int expert, const RowPieces& pieces, int piece) {
-    tokens_.template load<T>(pieces.begin(piece), pieces.length(piece), [&](int token) -> const T* {
+  __device__ void load_gated(Pieces& to, int expert, const RowPieces& pieces, int piece) const {
+    to.template load<T>(pieces.begin(piece), pieces.length(piece), [&](int token) -> const T* {
       if (token >= params_.x.rows) return nullptr;
       if (expert == kSharedExperts)
         return static_cast<const T*>(params_.shared_gated.data) + token * params_.shared_gated.row_stride;
@@ -273,7 +318,7 @@ class MixtureConsumer {
     });
   }
 
-  __device__ void multiply_slot(int length, float (&sums)[2][4]) {
+  __device__ void multiply_slot(int length, float (&sums)[4]) {
     shared_.ring.wait_until_full(at_, waits_);
     tokens_.template multiply<T>(slots_ + at_.slot() * shape_.slot_bytes(), shape_.pitch, length, sums);
     fence_async_proxy();  // TMA writes the slot next (tma_ring.h)
@@ -283,13 +328,13 @@ class MixtureConsumer {
   }
 
   // Puts the warps' sums of a tile side by side, so that all consumers may read them until the tile after the next.
-  __device__ void add_warps(const float (&sums)[2][4]) {
+  __device__ void add_warps(const float (&sums)[4]) {
     buffer_ ^= 1;
     auto& mine = shared_.sums[buffer_][warp()];
 #pragma unroll
     for (int half = 0; half < kTokenTiles; ++half)
       *reinterpret_cast<float2*>(&mine[8 * half + lane() / 4][lane() % 4 * 2]) =
-          make_float2(sums[0][2 * half] + sums[1][2 * half], sums[0][2 * half + 1] + sums[1][2 * half + 1]);
+          make_float2(sums[2 * half], sums[2 * half + 1]);
     sync_threads(kConsumerBarrier, kMixtureThreads);
   }
 
@@ -341,7 +386,7 @@ class MixtureConsumer {
   MixtureShared<kHalf, kSlots>& shared_;
   const KernelWaits& waits_;
   RingConsumer<kSlots> at_;
-  TokenPieces<kTokenTiles> tokens_;
+  Pieces tokens_;
   int buffer_ = 0, turn_ = 0;
 };
 
@@ -390,10 +435,8 @@ HalfShape shape_of(const WeightGroup& group, const Weight& shared, int rows_of_o
           .pitch = 2 * std::max(routed.size, its.size) + kRowPadding};
 }
 
-// About 200 KB on its way: the whole of an SM's memory, so that each SM has one block.
 template <MixtureHalf kHalf, class T>
 void enqueue_mixture_half(const MixtureParams& params, const HalfShape& shape, const Lane& lane) {
-  constexpr int kFewSlots = 6, kManySlots = 8, kLargePitch = 2 * kMostPieceFeatures + kRowPadding, kSmallPitch = 2944;
   static_assert(sizeof(MixtureShared<kHalf, kFewSlots>) + kFewSlots * kTileWeightRows * kLargePitch <= 227 << 10);
   static_assert(sizeof(MixtureShared<kHalf, kManySlots>) + kManySlots * kTileWeightRows * kSmallPitch <= 227 << 10);
   const bool small = shape.pitch <= kSmallPitch, few = params.x.rows <= 8;

@@ -122,9 +122,12 @@ __device__ void each_down_segment(const HalfShape& shape, const ChosenExperts& c
   const int at_once = times == 0 ? 1 : ceil_div(end - begin, times);
   for (int from = begin; from < end; from += at_once) {
     const int to = min(end, from + at_once);
-    if (shape.shared_outputs > 0) use(MixtureSegment{kSharedExperts, from, to});
-    const int count = ready();
-    for (int i = 0; i < count; ++i) use(MixtureSegment{chosen.active[i], from, to});
+    const bool has_shared = shape.shared_outputs > 0;
+    int count = has_shared ? 0 : ready();
+    for (int i = has_shared ? -1 : 0; i < count; ++i) {
+      use(MixtureSegment{i < 0 ? kSharedExperts : chosen.active[i], from, to});
+      if (i < 0) count = ready();
+    }
     finish(from, to);
   }
 }

@@ -374,6 +374,36 @@ TEST_F(LinearCuda, RoleAndNumberOfSmsChangeNoBitUpToSmallRows) {
   }
 }
 
+// linear_few_rows_sm90.cu
+TEST_F(LinearCuda, ARouterGivesTheSameBitsAgainInAnyBatchAndOnAnyNumberOfSms) {
+  for (const std::int64_t in_features : {264, 2048, 4104}) {
+    const Case c{.num_tokens = 16, .out_features = 70, .in_features = in_features, .has_bias = true};
+    const Dtypes d{kBf16, kBf16, kF32};
+    SCOPED_TRACE(describe(c, d));
+    Problem p = Problem::random(c, d);
+    const auto routed = [&](std::int64_t first, std::int64_t tokens, LinearRole role, int num_sms) {
+      GuardedRows y(tokens, c.out_features, kF32, 3);
+      LinearParams params = on_gpu(p.gpu_x.part(first, tokens), p.weight, y.tensor());
+      params.role = role;
+      linear(params, {stream(), num_sms, workspace()});
+      stream().synchronize();
+      std::vector<float> values = y.values();
+      EXPECT_TRUE(y.guards_untouched());
+      return values;
+    };
+    const int all_sms = num_sms_of(kGpu);
+    const std::vector<float> all = routed(0, 16, LinearRole::alone, all_sms);
+    const std::vector<float> streamed = routed(0, 16, LinearRole::qkv, all_sms);
+    for (std::size_t i = 0; i < all.size(); ++i)
+      ASSERT_NEAR(all[i], streamed[i], 1e-4 * (1 + std::fabs(streamed[i]))) << i;
+    for (const int num_sms : {1, 20}) EXPECT_EQ(routed(0, 16, LinearRole::alone, num_sms), all) << num_sms << " SMs";
+    for (const std::int64_t tokens : {1, 3, 4, 5, 15}) {
+      const auto last = all.end() - tokens * c.out_features;
+      EXPECT_EQ(routed(16 - tokens, tokens, LinearRole::alone, all_sms), std::vector(last, all.end())) << tokens;
+    }
+  }
+}
+
 // Blocks of small lanes take many tiles of many steps each: a ring that goes round often, so that a slot which is
 // overwritten too early shows.
 TEST_F(LinearCuda, StreamsOfRealWidthsGiveTheSameBitsAgainOnAnyNumberOfSms) {
