@@ -1,6 +1,6 @@
 // latent_block on a GPU: a cluster of thread blocks for each unit (latent_block_plan.h), of eight warps a block, in both
-// forms. The first and simple kernel: nobody has run it. Weights go straight into registers, some loads ahead, and are
-// multiplied by mma.sync, as in decode_block_sm90.cu; those of later phases are prefetched to the L2 cache at the start.
+// forms. Simple, and slower than separate operators (docs/notes/cluster.md). Weights go straight into registers, some loads
+// ahead, and are multiplied by mma.sync, as in decode_block_sm90.cu; those of later phases are prefetched to the L2 cache at the start.
 //
 // Attention takes tiles of sixteen rows of the cache, two in flight, as attention_latent_sm90.cu takes its larger ones: for
 // the scores the warps divide the elements, the softmax is common to the block with two heads a warp, and for the output
