@@ -12,7 +12,8 @@ namespace {
 constexpr BatchPlan kPlans[] = {
     {.cluster = 1, .tile_rows = 64, .lines = 2},  {.cluster = 1, .tile_rows = 64, .lines = 4},
     {.cluster = 2, .tile_rows = 64, .lines = 2},  {.cluster = 2, .tile_rows = 64, .lines = 4},
-    {.cluster = 1, .tile_rows = 128, .lines = 2}, {.cluster = 1, .tile_rows = 128, .lines = 4}};
+    {.cluster = 1, .tile_rows = 128, .lines = 2}, {.cluster = 1, .tile_rows = 128, .lines = 4},
+    {.cluster = 2, .tile_rows = 128, .lines = 2}, {.cluster = 2, .tile_rows = 128, .lines = 4}};
 
 template <int kGroups, int kCluster>
 void enqueue(const LinearParams& params, const BatchPlan& plan, const Lane& lane) {
@@ -53,9 +54,9 @@ bool is_for_batch(const LinearParams& params, const Lane& lane) {
 }
 
 void linear_batch(const LinearParams& params, const BatchPlan& plan, const Lane& lane) {
-  if (plan.cluster == 2) return enqueue<1, 2>(params, plan, lane);
-  if (plan.tile_rows == 64) return enqueue<1, 1>(params, plan, lane);
-  enqueue<2, 1>(params, plan, lane);
+  if (plan.tile_rows == 64)
+    return plan.cluster == 1 ? enqueue<1, 1>(params, plan, lane) : enqueue<1, 2>(params, plan, lane);
+  plan.cluster == 1 ? enqueue<2, 1>(params, plan, lane) : enqueue<2, 2>(params, plan, lane);
 }
 
 void linear_batch(const LinearParams& params, const Lane& lane) {
