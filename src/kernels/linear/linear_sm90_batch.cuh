@@ -62,8 +62,8 @@ class BatchGroup {
   // Of `tile` of this group, in its half of the outputs' rows.
   __device__ int first_row(int tile) const { return (group_ * kTilesOfPart + tile % kTilesOfPart) * 64; }
 
-  // A step's slots are released when its WGMMAs have ended; the thread waits for them once those of the next step are in
-  // flight.
+  // A step's slots are released when its WGMMAs have ended; the thread waits for them once those of the next step are
+  // in flight.
   __device__ void multiply(int steps) {
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile)

@@ -50,8 +50,8 @@ struct BatchMaps {
   CUtensorMap tokens, weights, longer_weights;
 };
 
-// A block's part of k: `count` steps from `first` on. A tile begins at its own one of them and wraps around, so that not
-// all blocks ask for the same part of x and for lines of the same memory channels.
+// A block's part of k: `count` steps from `first` on. A tile may begin at its own one of them and wrap around, so that
+// not all blocks load the same part of x at once.
 struct BatchSteps {
   int first, count;
 
