@@ -10,30 +10,28 @@ namespace heddle {
 namespace {
 
 constexpr BatchPlan kPlans[] = {
-    {.cluster = 1, .tile_rows = 64, .lines = 2},  {.cluster = 1, .tile_rows = 64, .lines = 4},
-    {.cluster = 2, .tile_rows = 64, .lines = 2},  {.cluster = 2, .tile_rows = 64, .lines = 4},
-    {.cluster = 1, .tile_rows = 128, .lines = 2}, {.cluster = 1, .tile_rows = 128, .lines = 4}};
+    {.cluster = 1, .tile_rows = 64}, {.cluster = 2, .tile_rows = 64}, {.cluster = 1, .tile_rows = 128}};
 
 template <int kGroups, int kCluster>
 void enqueue(const LinearParams& params, const BatchPlan& plan, const Lane& lane) {
   with_16_bit_element(params.weight.dtype, [&]<class T>() {
-    if (plan.lines == 2) return enqueue_batch<StreamOutput::sums, kGroups, 1, kCluster, 2, T>(params, plan, lane);
-    enqueue_batch<StreamOutput::sums, kGroups, 1, kCluster, 4, T>(params, plan, lane);
+    enqueue_batch<StreamOutput::sums, kGroups, 1, kCluster, T>(params, plan, lane);
   });
 }
 
 BatchPlan plan_of(const LinearParams& params) {
-  return batch_plan(params.weight.out_features);
+  return batch_plan(params.x.rows, params.weight.out_features);
 }
 
 }  // namespace
 
 // Two blocks of a cluster where one has less than half a tile of 64 rows, of an H200's SMs: x is then half as much
-// beside W.
-BatchPlan batch_plan(std::int64_t out_features) {
+// beside W. High tiles of few tokens begin at different places along k: 1 to 1.5 % faster; others are not.
+BatchPlan batch_plan(std::int64_t num_tokens, std::int64_t out_features) {
   constexpr std::int64_t kSms = 132;
-  if (out_features <= 64 * kSms / 2) return {.cluster = 2, .tile_rows = 64, .lines = 2};
-  return {.cluster = 1, .tile_rows = out_features <= 64 * kSms ? 64 : 128, .lines = 2};
+  if (out_features <= 64 * kSms / 2) return {.cluster = 2, .tile_rows = 64};
+  if (out_features <= 64 * kSms) return {.cluster = 1, .tile_rows = 64};
+  return {.cluster = 1, .tile_rows = 128, .steps_apart = num_tokens <= 32 ? 3 : 0};
 }
 
 std::span<const BatchPlan> batch_plans() {

@@ -62,46 +62,48 @@ class BatchGroup {
   // Of `tile` of this group, in its half of the outputs' rows.
   __device__ int first_row(int tile) const { return (group_ * kTilesOfPart + tile % kTilesOfPart) * 64; }
 
-  // A slot is released as soon as its WGMMAs have ended: they take a fifth of the time in which a slot is filled, and a
-  // slot that waits for the next one's is missing from what is on its way.
+  // A step's slots are released when its WGMMAs have ended; the thread waits for them once those of the next step are
+  // in flight.
   __device__ void multiply(int steps) {
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile)
 #pragma unroll
       for (int i = 0; i < kSums; ++i) sums_[tile][i] = 0;
-    const std::uint32_t ring = sm90::shared_address(shared_.weights);
+    std::uint32_t last_weights = 0, last_tokens = 0;  // `empty` of the last step's slots
 #pragma unroll 1
     for (int step = 0; step < steps; ++step) {
-      const std::uint32_t slot = ring + static_cast<std::uint32_t>(weights_at_.slot * op_.ring.slot_bytes);
       shared_.full[weights_at_.slot].wait(waits_, weights_at_.parity);
-      RingConsumer<Config::kTokenSlots> tokens_at = tokens_at_;
-#pragma unroll
-      for (int i = 0; i < Config::kTokenSlotsOfStep; ++i, tokens_at.advance()) {
-        shared_.ring.wait_until_full(tokens_at, waits_);
-        multiply_lines(slot, i * Config::kTokenLines, shared_.tokens[tokens_at.slot()]);
+      shared_.ring.wait_until_full(tokens_at_, waits_);
+      multiply_step();
+      if (step > 0) {
+        sm90::wgmma_wait<1>();
+        release(last_weights, last_tokens);
       }
-      sm90::wgmma_wait<0>();
-#pragma unroll
-      for (int tile = 0; tile < kTiles; ++tile) sm90::pin(sums_[tile]);
-      release(shared_.empty[weights_at_.slot]);
+      last_weights = shared_.empty[weights_at_.slot].address();
+      last_tokens = shared_.ring.empty(tokens_at_).address();
       weights_at_.advance(op_.ring.slots);
-#pragma unroll
-      for (int i = 0; i < Config::kTokenSlotsOfStep; ++i, tokens_at_.advance()) release(shared_.ring.empty(tokens_at_));
+      tokens_at_.advance();
     }
+    sm90::wgmma_wait<0>();
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) sm90::pin(sums_[tile]);
+    if (steps > 0) release(last_weights, last_tokens);
   }
 
-  // Starts to multiply a slot of x by the same lines of W, from `first` on.
-  __device__ void multiply_lines(std::uint32_t slot, int first,
-                                 const std::byte (&tokens)[Config::kTokenLines][Config::kTokenLineBytes]) {
+  // Starts to multiply a slot of x by one of W.
+  __device__ void multiply_step() {
+    const std::uint32_t slot =
+        sm90::shared_address(shared_.weights) + static_cast<std::uint32_t>(weights_at_.slot * op_.ring.slot_bytes);
+    const auto& tokens = shared_.tokens[tokens_at_.slot()];
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) sm90::pin(sums_[tile]);
     sm90::wgmma_fence();
 #pragma unroll
-    for (int line = 0; line < Config::kTokenLines; ++line) {
+    for (int line = 0; line < Config::kLines; ++line) {
       const std::uint64_t x = descriptor(sm90::shared_address(tokens[line]));
 #pragma unroll
       for (int tile = 0; tile < kTiles; ++tile) {
-        const int part = (first + line) * Config::kParts + tile / kTilesOfPart;
+        const int part = line * Config::kParts + tile / kTilesOfPart;
         const std::uint64_t w = descriptor(
             slot + static_cast<std::uint32_t>(part * op_.ring.part_bytes + first_row(tile) * Config::kLineBytes));
         constexpr int kFeatures = 16;  // per instruction, two bytes each
@@ -117,8 +119,10 @@ class BatchGroup {
     return sm90::matrix_descriptor<Config::kLineBytes>(address, 8 * Config::kLineBytes, 0);
   }
 
-  static __device__ void release(sm90::Mbarrier& empty) {
-    if (lane() == 0) empty.arrive();
+  static __device__ void release(std::uint32_t weights, std::uint32_t tokens) {
+    if (lane() != 0) return;
+    sm90::arrive_in_block(weights);
+    sm90::arrive_in_block(tokens);
   }
 
   // Pushes the sums of rows that other blocks store, and adds theirs to the others, in the order of k.

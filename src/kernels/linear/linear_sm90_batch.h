@@ -13,20 +13,16 @@ namespace heddle {
 // The most tokens that it takes: what a thread's sums and the ring of x are sized for.
 inline constexpr std::int64_t kLinearBatchRows = 64;
 
-// How a GEMM runs. The order of a sum depends on `cluster`, `lines` and `steps_apart`.
+// How a GEMM runs. The order of a sum depends on `cluster` and `steps_apart`.
 struct BatchPlan {
-  int cluster;          // blocks that share a tile's k: 1 or 2
-  int tile_rows;        // of W that a block's accumulators hold: 64 or 128
-  int lines;            // of 128 bytes of a row that a step along k loads: 2 or 4
-  int steps_apart = 3;  // of neighbouring tiles' first steps along k
-
-  // To be measured, not for linear().
+  int cluster;                 // blocks that share a tile's k: 1 or 2
+  int tile_rows;               // of W that a block's accumulators hold: 64 or 128
+  int steps_apart = 0;         // of neighbouring tiles' first steps along k
   int bytes_ahead = 64 << 10;  // of W on their way while the ring is filled for the first time
-  int slots_together = 1;      // of the ring of W, that are filled at once
 };
 
-// What linear() takes for this shape, whatever the GPU and lane. Measured on one H200.
-BatchPlan batch_plan(std::int64_t out_features);
+// What linear() takes for this shape, whatever the lane. Measured on one H200.
+BatchPlan batch_plan(std::int64_t num_tokens, std::int64_t out_features);
 
 // All plans of linear_batch() and of linear_swiglu_batch(), each right for any operands.
 std::span<const BatchPlan> batch_plans();

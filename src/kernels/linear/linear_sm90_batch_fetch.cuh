@@ -19,7 +19,6 @@ struct BatchRing {
   int part_bytes;  // of a line's rows of a tile, or of its gate or up
   int slot_bytes;
   int slots_ahead;  // on their way while the ring is filled for the first time
-  int together;     // slots that are filled at once, so that DRAM is asked for more neighbours of a row
 };
 
 // Where a thread is in it; `parity` of the phase to wait for.
@@ -51,8 +50,8 @@ struct BatchMaps {
   CUtensorMap tokens, weights, longer_weights;
 };
 
-// A block's part of k: `count` steps from `first` on. A tile begins at its own one of them and wraps around, so that not
-// all blocks ask for the same part of x and for lines of the same memory channels.
+// A block's part of k: `count` steps from `first` on. A tile may begin at its own one of them and wrap around, so that
+// not all blocks load the same part of x at once.
 struct BatchSteps {
   int first, count;
 
@@ -115,11 +114,7 @@ __device__ void fetch_weights(const BatchOperands& op, const BatchMaps& maps, ty
     const CUtensorMap& map = op.tiles.is_longer(tile) ? maps.longer_weights : maps.weights;
     const int bytes = Config::kLines * Config::kParts * Config::kLineBytes * op.tiles.height(tile);
     part.each(op, tile, [&](int step) {
-      if (issued % op.ring.together == 0) {
-        BatchPlace last = at;
-        for (int other = 1; other < op.ring.together; ++other) last.advance(op.ring.slots);
-        shared.empty[last.slot].wait(waits, last.parity);  // slots are released in order
-      }
+      shared.empty[at.slot].wait(waits, at.parity);
       if (issued >= op.ring.slots_ahead && issued < op.ring.slots)
         shared.full[issued - op.ring.slots_ahead].wait(waits, 0);
       sm90::Mbarrier& here = shared.full[at.slot];
@@ -146,16 +141,14 @@ __device__ void fetch_tokens(const BatchOperands& op, const BatchMaps& maps, typ
   RingProducer<Config::kTokenSlots> at;
   each_batch_tile<Config>(op.tiles, [&](int tile) {
     part.each(op, tile, [&](int step) {
-      int column = step * Config::kStepFeatures;
+      shared.ring.wait_until_empty(at, waits);
+      sm90::Mbarrier& here = shared.ring.full(at);
+      here.arrive_expecting(sizeof shared.tokens[0]);
 #pragma unroll
-      for (int slot = 0; slot < Config::kTokenSlotsOfStep; ++slot, at.advance()) {
-        shared.ring.wait_until_empty(at, waits);
-        sm90::Mbarrier& here = shared.ring.full(at);
-        here.arrive_expecting(sizeof shared.tokens[0]);
-#pragma unroll
-        for (int line = 0; line < Config::kTokenLines; ++line, column += Config::kLineFeatures)
-          sm90::copy_box(sm90::shared_address(shared.tokens[at.slot()][line]), maps.tokens, column, 0, here.address());
-      }
+      for (int line = 0; line < Config::kLines; ++line)
+        sm90::copy_box(sm90::shared_address(shared.tokens[at.slot()][line]), maps.tokens,
+                       step * Config::kStepFeatures + line * Config::kLineFeatures, 0, here.address());
+      at.advance();
     });
   });
 }

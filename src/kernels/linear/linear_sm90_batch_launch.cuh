@@ -71,8 +71,7 @@ void enqueue_batch_of(const LinearParams& params, const BatchPlan& plan, const L
                          .ring = {.slots = slots,
                                   .part_bytes = part_bytes,
                                   .slot_bytes = slot_bytes,
-                                  .slots_ahead = std::clamp(plan.bytes_ahead / slot_bytes, 1, slots),
-                                  .together = std::min(plan.slots_together, slots)},
+                                  .slots_ahead = std::clamp(plan.bytes_ahead / slot_bytes, 1, slots)},
                          .y_is_float = params.y.dtype == DType::float32,
                          .y_takes_fours = params.y.dtype != DType::float32 && outputs % 4 == 0 &&
                                           params.y.row_stride % 4 == 0 && is_aligned(params.y.data, 8)};
@@ -81,11 +80,11 @@ void enqueue_batch_of(const LinearParams& params, const BatchPlan& plan, const L
 
 // Columns of the right operand that hold no token cost no traffic, and up to 32 of them WGMMA waits for its left
 // operand.
-template <StreamOutput kOutput, int kGroups, int kTilesOfGroup, int kCluster, int kLines, class T>
+template <StreamOutput kOutput, int kGroups, int kTilesOfGroup, int kCluster, class T>
 void enqueue_batch(const LinearParams& params, const BatchPlan& plan, const Lane& lane) {
   if (params.x.rows <= 32)
-    return enqueue_batch_of<BatchConfig<kOutput, 32, kGroups, kTilesOfGroup, kCluster, kLines>, T>(params, plan, lane);
-  enqueue_batch_of<BatchConfig<kOutput, 64, kGroups, kTilesOfGroup, kCluster, kLines>, T>(params, plan, lane);
+    return enqueue_batch_of<BatchConfig<kOutput, 32, kGroups, kTilesOfGroup, kCluster>, T>(params, plan, lane);
+  enqueue_batch_of<BatchConfig<kOutput, 64, kGroups, kTilesOfGroup, kCluster>, T>(params, plan, lane);
 }
 
 }  // namespace heddle

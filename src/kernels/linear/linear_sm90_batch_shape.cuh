@@ -12,8 +12,8 @@
 namespace heddle {
 
 // Tokens of the right operand; warpgroups that multiply, and times 64 rows of W that each has; blocks that share a
-// tile's k; lines of a row that a step loads.
-template <StreamOutput kOutput_, int kTokens_, int kGroups_, int kTilesOfGroup_, int kCluster_, int kLines_>
+// tile's k.
+template <StreamOutput kOutput_, int kTokens_, int kGroups_, int kTilesOfGroup_, int kCluster_>
 struct BatchConfig {
   static constexpr StreamOutput kOutput = kOutput_;
   static constexpr int kParts = rows_of_output(kOutput);
@@ -24,12 +24,13 @@ struct BatchConfig {
   static constexpr int kProducers = 2;  // a warp that loads W and one that loads x
   static constexpr int kThreads = 32 * (kWarps + kProducers);
 
-  // A line is 128 bytes of a row. x comes in slots of kTokenLines lines of all tokens.
+  // A line is 128 bytes of a row.
   static constexpr int kLineFeatures = 64, kLineBytes = 2 * kLineFeatures;
-  static constexpr int kLines = kLines_, kTokenLines = 2, kTokenSlotsOfStep = kLines / kTokenLines;
+  static constexpr int kLines = 2;  // of a row that a step loads
   static constexpr int kStepFeatures = kLines * kLineFeatures;
   static constexpr int kTokenLineBytes = kTokens * kLineBytes;
-  static constexpr int kTokenSlots = kTokens > 32 ? 4 : 5;
+  // Steps of x on their way; a step of fewer rows is over sooner.
+  static constexpr int kTokenSlots = kTileRows > 64 ? (kTokens > 32 ? 4 : 5) : (kTokens > 32 ? 6 : 8);
 
   // Sums that the other blocks of the cluster push here: those of the rows that this block stores. As threads hold
   // them, four at a time: [kCluster - 1][kGroups][kOwnWarps][kTilesOfGroup][kTokens / 8][32].
@@ -40,14 +41,14 @@ struct BatchConfig {
 
   // W has the rest, as many slots as a launch's tiles leave room for. Leaves 8 KiB of an SM's 228 KiB to the small
   // kernels that wait beside a GEMM.
-  static constexpr int kRingBytes = (216 << 10) - kTokenSlots * kTokenLines * kTokenLineBytes - int{kPushedBytes};
+  static constexpr int kRingBytes = (216 << 10) - kTokenSlots * kLines * kTokenLineBytes - int{kPushedBytes};
   static constexpr int kMostSlots = 16;
 
   // A slot of W: [kLines][kParts] times the rows of a launch's highest tile, not of kPartRows. WGMMA reads what lies
   // behind them, too; it makes sums that nobody stores.
   struct Shared {
     std::byte weights[kRingBytes];
-    std::byte tokens[kTokenSlots][kTokenLines][kTokenLineBytes];
+    std::byte tokens[kTokenSlots][kLines][kTokenLineBytes];
     float4 pushed[kPushed > 0 ? kPushed : 1];
     sm90::Mbarrier full[kMostSlots], empty[kMostSlots];  // of slots of W
     TmaRing<sm90::Mbarrier, kTokenSlots> ring;           // of x
@@ -57,7 +58,6 @@ struct BatchConfig {
   static constexpr std::size_t kSharedBytes = sizeof(Shared) + kAlignment;
 
   static_assert(kTokens % 8 == 0 && kTokens <= 64 && kTilesOfGroup % kParts == 0 && 4 % kCluster == 0);
-  static_assert(kLines % kTokenLines == 0 && kTokenSlotsOfStep < kTokenSlots);
   static_assert(kRingBytes % kAlignment == 0 && kTokenLineBytes % kAlignment == 0);
   static_assert(2 * kLines * kTileRows * kLineBytes <= kRingBytes && kPartRows <= 256);
   static_assert(kTileRows * kLineBytes <= sizeof(Shared::tokens));  // read behind the last slot

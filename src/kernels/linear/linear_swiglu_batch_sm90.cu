@@ -7,8 +7,7 @@
 namespace heddle {
 namespace {
 
-constexpr BatchPlan kPlans[] = {{.cluster = 1, .tile_rows = 128, .lines = 2},
-                                {.cluster = 1, .tile_rows = 128, .lines = 4}};
+constexpr BatchPlan kPlans[] = {{.cluster = 1, .tile_rows = 128}, {.cluster = 1, .tile_rows = 128, .steps_apart = 3}};
 
 }  // namespace
 
@@ -23,14 +22,13 @@ bool is_for_swiglu_batch(const LinearSwigluParams& params) {
 void linear_swiglu_batch(const LinearSwigluParams& params, const BatchPlan& plan, const Lane& lane) {
   LinearParams linear = params.gate_up;
   linear.y = params.y;
-  with_16_bit_element(linear.weight.dtype, [&]<class T>() {
-    if (plan.lines == 2) return enqueue_batch<StreamOutput::swiglu, 1, 2, 1, 2, T>(linear, plan, lane);
-    enqueue_batch<StreamOutput::swiglu, 1, 2, 1, 4, T>(linear, plan, lane);
-  });
+  with_16_bit_element(linear.weight.dtype,
+                      [&]<class T>() { enqueue_batch<StreamOutput::swiglu, 1, 2, 1, T>(linear, plan, lane); });
 }
 
+// Begins at different places along k as linear_batch() does.
 void linear_swiglu_batch(const LinearSwigluParams& params, const Lane& lane) {
-  linear_swiglu_batch(params, kPlans[0], lane);
+  linear_swiglu_batch(params, kPlans[params.y.rows <= 32 ? 1 : 0], lane);
 }
 
 }  // namespace heddle

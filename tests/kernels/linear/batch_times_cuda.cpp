@@ -193,25 +193,20 @@ class Times {
     });
     struct Change {
       const char* name;
-      int bytes_ahead, steps_apart, slots_together;
+      int bytes_ahead, steps_apart;
     };
     constexpr int kPaced = 64 << 10;
-    for (const Change& change : {Change{"", kPaced, 3, 1},
-                                 {" in step", kPaced, 0, 1},
-                                 {" unpaced", 1 << 20, 3, 1},
-                                 {" by 2", kPaced, 3, 2},
-                                 {" by 4", kPaced, 3, 4}})
-      for (BatchPlan plan : gated ? swiglu_batch_plans() : batch_plans()) {
+    for (const Change& change :
+         {Change{"", kPaced, 0}, {" unpaced", 1 << 20, 0}, {" apart", kPaced, 3}, {" both", 1 << 20, 3}})
+      for (BatchPlan plan : gated ? swiglu_batch_plans().first(1) : batch_plans()) {
         plan.bytes_ahead = change.bytes_ahead;
         plan.steps_apart = change.steps_apart;
-        plan.slots_together = change.slots_together;
-        add(fmt::format("cluster {} rows {} lines {}{}", plan.cluster, plan.tile_rows, plan.lines, change.name),
-            [=, this](int set) {
-              if (gated)
-                linear_swiglu_batch(swiglu_params(gemm, tokens, set), plan, lane());
-              else
-                linear_batch(params(gemm, tokens, set, y_), plan, lane());
-            });
+        add(fmt::format("cluster {} rows {}{}", plan.cluster, plan.tile_rows, change.name), [=, this](int set) {
+          if (gated)
+            linear_swiglu_batch(swiglu_params(gemm, tokens, set), plan, lane());
+          else
+            linear_batch(params(gemm, tokens, set, y_), plan, lane());
+        });
       }
     return variants;
   }

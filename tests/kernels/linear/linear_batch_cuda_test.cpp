@@ -135,9 +135,9 @@ struct Problem {
 };
 
 std::string describe(const Shape& shape, const BatchPlan& plan) {
-  return fmt::format("{} tokens [{}, {}]{}, clusters of {}, tiles of {}, steps of {} lines", shape.tokens,
-                     shape.outputs, shape.in_features, shape.has_bias ? " with bias" : "", plan.cluster, plan.tile_rows,
-                     plan.lines);
+  return fmt::format("{} tokens [{}, {}]{}, clusters of {}, tiles of {}, {} steps apart", shape.tokens, shape.outputs,
+                     shape.in_features, shape.has_bias ? " with bias" : "", plan.cluster, plan.tile_rows,
+                     plan.steps_apart);
 }
 
 // Fewer outputs than clusters; k that ends within a step and within its first block; fewer steps than a cluster has
