@@ -154,10 +154,11 @@ class DecodeWalk {
     const int blocks = static_cast<int>(gridDim.x);
     if (items > blocks || num_sequences() > kFewSequences) return;
     const DecodeSequence mine(params_, lane());
-    // A partial result costs about as much as a tile per hundred rows (estimated). The sum of both costs is least where
-    // a split has as many tiles as the square root of their number times that cost.
+    // The sum of the costs of tiles and of partial results is least where a split has as many tiles as the square root of
+    // their number times the cost of a partial result.
     const int longest = __reduce_max_sync(~0u, mine.tiles);
-    const int worthwhile = static_cast<int>(sqrtf(static_cast<float>(longest * params_.item_rows) * 0.01f));
+    const int worthwhile =
+        static_cast<int>(sqrtf(static_cast<float>(longest * params_.item_rows) * params_.tiles_of_merge));
     const int share = max(ceil_div(tiles, blocks), worthwhile), tried = share + lane();
     int needed = 0;
 #pragma unroll 1

@@ -21,7 +21,9 @@ struct DecodeParams {
   int group;          // query heads per KV head
   int max_rows;       // of a sequence that this kernel processes
   int item_rows;      // pairs (new token, query head) that share loaded keys
-  int cluster;        // blocks per cluster; more than 1: one sequence and one cluster per item
+  // What a partial result costs per row, in tiles; estimated.
+  float tiles_of_merge = 0.01f;
+  int cluster;  // blocks per cluster; more than 1: one sequence and one cluster per item
   // Partial results [blocks, 2, item_rows * (head_dim + 2)]: o, then the rows' m, then their l, encoded by hide(). Zero
   // between launches, unless a wait has timed out.
   std::uint32_t* partials;

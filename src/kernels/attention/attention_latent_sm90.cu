@@ -40,7 +40,6 @@ constexpr int kLatentStages = 3;
 constexpr int kKeyWarps = kDecodeKeys / 16;       // that share the rows of a tile; the others have the other half
 constexpr int kScoreSteps = kCachedDim / 16 / 2;  // of 16 elements, that a warp multiplies of a row
 constexpr int kWarpElements = kLatentDim / kLatentWarps;  // of the latent, that a warp has of the output
-constexpr int kUnitsOfRow = kLatentDim / kUnitElements;
 constexpr int kPartialWords = latent_partial_words(kLatentRows, kLatentDim);
 static_assert(kPartialWords <= kLatentRows * (kCachedDim + 2));  // attention_decode_scratch_bytes()
 static_assert(kLatentWarps == 2 * kKeyWarps && kLatentRows == 2 * kLatentWarps && kWarpElements == 64);
@@ -321,29 +320,42 @@ __device__ void store_output(const DecodeParams& params, const DecodeSplit& spli
     return;
   }
   std::uint32_t* const partial = partial_of(params, split);
+  const LatentUnits units = LatentUnits::of(split.last_block - split.first_block + 1);
+  const int elements = units.elements(), words = units.words(), of_row = units.of_row(kLatentDim);
   output.for_each([&](int row, int element, float value) {
-    const int unit = row * kUnitsOfRow + element / kUnitElements;
-    if (row < rows) store_relaxed(partial + unit * kUnitWords + element % kUnitElements, hide(value));
+    const int unit = row * of_row + element / elements;
+    if (row < rows) store_relaxed(partial + unit * words + element % elements, hide(value));
   });
-  const int unit = static_cast<int>(threadIdx.x), row = unit / kUnitsOfRow;
+  static_assert(kLatentRows * kLatentDim / LatentUnits::kMostElements * LatentUnits::kMostGroups <= kLatentThreads);
+  const int unit = static_cast<int>(threadIdx.x), row = unit / of_row;
   if (row >= rows) return;
-  store_relaxed(partial + unit * kUnitWords + kUnitElements, hide(shared.largest[row]));
-  store_relaxed(partial + unit * kUnitWords + kUnitElements + 1, hide(shared.sum[row]));
+  store_relaxed(partial + unit * words + elements, hide(shared.largest[row]));
+  store_relaxed(partial + unit * words + elements + 1, hide(shared.sum[row]));
 }
 
 // Merges this block's part of an item that it shares. All consumer threads.
-__device__ void merge_item(const DecodeParams& params, const DecodeSplit& split) {
+template <int kGroups>
+__device__ void merge_units(const DecodeParams& params, const DecodeSplit& split) {
+  constexpr int kElements = LatentUnits{kGroups}.elements(), kOfRow = LatentUnits{kGroups}.of_row(kLatentDim);
   const Tensor& y = params.attention.y;
   const int count = split.last_block - split.first_block + 1, warp = static_cast<int>(threadIdx.x) / 32;
-  const LatentParts parts{.partials = params.partials,
-                          .partial_words = kPartialWords,
-                          .first_block = split.first_block,
-                          .last_block = split.last_block};
   const int first = (static_cast<int>(blockIdx.x) - split.first_block) * kLatentWarps + warp;
-  for (int unit = first; unit < rows_of(params, split) * kUnitsOfRow; unit += count * kLatentWarps)
-    merge_latent_unit(parts, unit, y.data,
-                      element_of(y, params, split, unit / kUnitsOfRow, unit % kUnitsOfRow * kUnitElements), y.dtype,
-                      params.waits);
+  std::uint32_t* const results = params.partials + partial_index(split.first_block, false) * kPartialWords;
+  for (int unit = first; unit < rows_of(params, split) * kOfRow; unit += count * kLatentWarps)
+    merge_latent_unit<kGroups, kPartialWords>(results, count, unit, y.data,
+                                              element_of(y, params, split, unit / kOfRow, unit % kOfRow * kElements),
+                                              y.dtype, params.waits);
+}
+
+__device__ void merge_item(const DecodeParams& params, const DecodeSplit& split) {
+  switch (LatentUnits::of(split.last_block - split.first_block + 1).groups) {
+    case 1:
+      return merge_units<1>(params, split);
+    case 2:
+      return merge_units<2>(params, split);
+    default:
+      return merge_units<LatentUnits::kMostGroups>(params, split);
+  }
 }
 
 // Multiplies the tiles that load_latents() loads. All consumer threads.
@@ -421,6 +433,7 @@ DecodeParams decode_params(const AttentionParams& params, const Lane& lane) {
           .group = params.num_heads,
           .max_rows = std::numeric_limits<int>::max(),
           .item_rows = kLatentRows,
+          .tiles_of_merge = 0.0025f,
           .cluster = 1,
           .partials = static_cast<std::uint32_t*>(params.scratch),
           .waits = waits_of(lane.stream, "latent attn.")};
