@@ -121,12 +121,11 @@ CommandText with_pages(CommandText program) {
     pages.push_back(std::move(words));
   }
   std::vector<CommandText> words = as_words_of_man(program.commands, "heddle man");
-  for (CommandText& command : program.commands) {
-    if (command.name != "heddle man") continue;
-    command.commands = std::move(words);
-    for (OptionText& option : command.options)
-      if (option.names.empty()) option.choices = pages;
-  }
+  const auto man = std::ranges::find(program.commands, "heddle man", &CommandText::name);
+  if (man == program.commands.end()) return program;
+  man->commands = std::move(words);
+  for (OptionText& option : man->options)
+    if (option.names.empty()) option.choices = pages;
   return program;
 }
 
