@@ -22,12 +22,13 @@ struct Wire {
   std::string_view unread;          // of what the client has sent
   std::size_t piece = 1;            // bytes of one read, at most
   bool hung_up = false;             // the client sends no more
+  bool gone = false;                // nor does it take what is written
   bool closed = false;              // by the server
   std::string received;             // what the server has written
   std::function<void()> try_again;  // a read that waits for bytes; empty: none does
 
   void hang_up() {
-    hung_up = true;
+    hung_up = gone = true;
     if (try_again) std::exchange(try_again, {})();
   }
 };
@@ -48,11 +49,12 @@ class MemoryStream {
 
   template <class Buffers, class Handler>
   void async_write_some(const Buffers& buffers, Handler handler) {
-    const std::size_t size = wire_->closed ? 0 : asio::buffer_size(buffers);
+    const bool fails = wire_->closed || wire_->gone;
+    const std::size_t size = fails ? 0 : asio::buffer_size(buffers);
     const std::size_t before = wire_->received.size();
     wire_->received.resize(before + size);
     asio::buffer_copy(asio::buffer(wire_->received.data() + before, size), buffers);
-    const error_code error = wire_->closed ? asio::error::operation_aborted : error_code();
+    const error_code error = fails ? asio::error::operation_aborted : error_code();
     asio::post(*context_, [handler = std::move(handler), error, size]() mutable { handler(error, size); });
   }
 
