@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <CLI/Error.hpp>
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -105,10 +106,11 @@ InputText read_input(const std::string& file, std::size_t max_bytes) {
   return {.text = read_to_end(OpenFile(file).descriptor(), file, max_bytes), .where = file};
 }
 
-std::optional<InputText> piped_input(std::size_t max_bytes) {
-  if (::isatty(STDIN_FILENO) == 1) return std::nullopt;
-  InputText input = read_input("-", max_bytes);
-  if (input.text.empty()) return std::nullopt;
+InputText given_input(const std::optional<std::string>& file, std::size_t max_bytes) {
+  if (file) return read_input(*file, max_bytes);
+  InputText input;
+  if (::isatty(STDIN_FILENO) != 1) input = read_input("-", max_bytes);
+  if (input.text.empty()) throw CLI::RequiredError("--text, --file or a text on standard input");
   return input;
 }
 

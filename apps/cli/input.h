@@ -18,9 +18,9 @@ struct InputText {
 // for its writer. Throws as read_file does; InputError when there are more than `max_bytes`.
 InputText read_input(const std::string& file, std::size_t max_bytes);
 
-// What was piped in, for a command that was given neither a text nor a file. Nothing where standard input is a terminal
-// or empty.
-std::optional<InputText> piped_input(std::size_t max_bytes);
+// The file, or without one what was piped in, for a command that was given no --text. Throws CLI's error of a missing
+// option where there is no file and standard input is a terminal or empty; otherwise as read_input does.
+InputText given_input(const std::optional<std::string>& file, std::size_t max_bytes);
 
 // Whether what the file holds comes bit by bit: a FIFO, the pipe of a process substitution, a terminal or another device.
 bool is_stream(const std::string& file);

@@ -540,9 +540,8 @@ void add_inspect(CLI::App& app) {
                    "The folder: config.json, weights, tokenizer.json; ORG/NAME in the cache of Hugging Face; or "
                    "synth:NAME");
   command->footer(
-      "Exit status: 2 if anything that the model needs is unsupported, or weights are damaged; the report is printed "
-      "all "
-      "the same.");
+      "Exit status: 2 if anything that the model needs is unsupported, or weights are damaged; the report is "
+      "printed all the same.");
   add_ranks_option(*command, options->ranks);
   add_context_ranks_option(*command, options->context_ranks);
   command->add_flag("--check-weights", options->check_weights,

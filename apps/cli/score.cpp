@@ -104,21 +104,13 @@ auto at(const std::string& where, Action action) {
   }
 }
 
-// Of --file, or piped in.
-InputText read_given(const std::optional<std::string>& file) {
-  if (file) return read_input(*file, kMaxLinesBytes);
-  std::optional<InputText> piped = piped_input(kMaxLinesBytes);
-  if (!piped) throw CLI::RequiredError("--text, --file or a text on standard input");
-  return std::move(*piped);
-}
-
 std::vector<Text> read_texts(const ScoreOptions& options, LazyTokenizer& tokenizer) {
   std::vector<Text> texts;
   if (options.text) {
     texts.push_back({.tokens = at("--text", [&] { return tokenizer.get().encode(*options.text); }), .where = "--text"});
     return texts;
   }
-  const InputText input = read_given(options.file);
+  const InputText input = given_input(options.file, kMaxLinesBytes);
   if (is_plain_text(options.file.value_or("-"), input.text)) {
     if (input.text.size() > kMaxPlainText)
       throw_error<InputError>("{}: a plain text of more than {} bytes (max_file_bytes)", input.where, kMaxPlainText);

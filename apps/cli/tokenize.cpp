@@ -69,7 +69,7 @@ class Command {
     if (options_.text) {
       convert("--text", [&] { options_.decode ? decode(parse_ids(*options_.text)) : encode(*options_.text); });
     } else {
-      const InputText input = read_given();
+      const InputText input = given_input(options_.file, kMaxLinesBytes);
       if (is_plain_text(options_.file.value_or("-"), input.text))
         convert(input.where, [&] { options_.decode ? decode(parse_ids(input.text)) : encode(input.text); });
       else
@@ -79,14 +79,6 @@ class Command {
   }
 
  private:
-  // Of --file, or piped in.
-  InputText read_given() const {
-    if (options_.file) return read_input(*options_.file, kMaxLinesBytes);
-    std::optional<InputText> piped = piped_input(kMaxLinesBytes);
-    if (!piped) throw CLI::RequiredError("--text, --file or a text on standard input");
-    return std::move(*piped);
-  }
-
   void convert_lines(const InputText& input) {
     for (const JsonLine& line : parse_jsonl(input.text, input.where)) {
       const JsonField root(line.object, line.where);

@@ -10,8 +10,8 @@
 
 namespace heddle {
 
-// Reads the whole file. Throws InputError when it is missing, a folder or another thing than a regular file, or larger than `max_bytes`; Failure
-// when reading fails.
+// Reads the whole file. Throws InputError when it is missing, not a regular file, with words of their own for a folder, or
+// larger than `max_bytes`; Failure when reading fails.
 std::string read_file(const std::filesystem::path& path, std::size_t max_bytes);
 
 // A file that is written in pieces next to `path` and renamed to it when complete: `path` holds either the old contents

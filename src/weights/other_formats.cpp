@@ -140,8 +140,7 @@ std::optional<std::string> what_folder(const fs::path& folder) {
       repository && has("config.json"))
     return fmt::format(
         "{}: this snapshot of Hugging Face's cache holds no weights. Is the download complete? This goes on with it: "
-        "hf "
-        "download {}",
+        "hf download {}",
         folder.string(), *repository);
   return std::nullopt;
 }

@@ -45,6 +45,7 @@ class LatentBlockBench final : public BlockBench {
   LatentBlockBench(const LatentBenchShape& shape, const BlockBenchOptions& options, int context)
       : shape_(shape),
         options_(options),
+        context_(context),
         device_({DeviceKind::cuda, 0}, 1),
         operands_(device_.stream()),
         lane_(operands_.lane(linear_workspace_bytes(device_.device()))),
@@ -86,8 +87,8 @@ class LatentBlockBench final : public BlockBench {
 
   double floor_seconds() override {
     const LatentBlockShape any = block_shape(mappings().front(), 1);
-    const double bytes = static_cast<double>(
-        latent_block_read_bytes(any, static_cast<std::int64_t>(options_.batch) * context(), size_of(kBlockWeights)));
+    const double bytes = static_cast<double>(latent_block_read_bytes(
+        any, static_cast<std::int64_t>(options_.batch) * (context_ - 1), size_of(kBlockWeights)));
     return bytes / (device_.read_gbps() * 1e9);
   }
 
@@ -132,15 +133,14 @@ class LatentBlockBench final : public BlockBench {
   BenchDevice& device() override { return device_; }
 
  private:
-  int context() const { return sequences_.pages / options_.batch * kBlockPageSize; }
   float scale() const { return 1 / std::sqrt(static_cast<float>(shape_.query_dim())); }
 
-  // Clusters of 4 to 16, as many as there are SMs for, in both forms.
+  // In both forms; runs() leaves out what does not fit the device.
   std::vector<LatentBlockMapping> mappings() const {
     std::vector<LatentBlockMapping> all;
     for (const int cluster : {4, 8, 16})
       for (const int units : {8, 16})
-        if (units <= shape_.heads && units * cluster <= 2 * 132)
+        if (units <= shape_.heads)
           all.push_back({cluster, units, std::max(1, units / options_.batch), LatentFlow::all_heads_a_tile});
     for (const int cluster : {2, 4, 8}) all.push_back({cluster, shape_.heads, 1, LatentFlow::head_a_cluster});
     return all;
@@ -265,6 +265,7 @@ class LatentBlockBench final : public BlockBench {
 
   const LatentBenchShape& shape_;
   const BlockBenchOptions& options_;
+  int context_;
   BenchDevice device_;
   Operands operands_;
   Lane lane_;

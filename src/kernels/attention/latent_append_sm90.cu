@@ -1,6 +1,6 @@
 // The blocks of a token share the pairs of all heads and of the key, and the latent. A thread has one pair as a rule: sine and
-// cosine in float64 take long. They and the slot in the cache are computed before the wait for the kernel ahead if the step's
-// arrays are in place.
+// cosine in float64 take long. They and the slot in the cache are computed before this kernel waits for earlier ones (PDL), if
+// the step's arrays are in place.
 #include "base/checked.h"
 #include "base/dtype_switch.h"
 #include "device/launch_sm90.cuh"

@@ -47,7 +47,7 @@ bool takes_batch(const LinearParams& params) {
 }
 
 bool is_for_batch(const LinearParams& params, const Lane& lane) {
-  return takes_batch(params) && hold_a_cluster(lane.num_sms, plan_of(params).cluster);
+  return takes_batch(params) && (plan_of(params).cluster == 1 || hold_a_pair(lane.num_sms));
 }
 
 void linear_batch(const LinearParams& params, const BatchPlan& plan, const Lane& lane) {

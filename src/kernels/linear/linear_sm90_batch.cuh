@@ -6,8 +6,8 @@
 // of the rows to the other, which adds them in the order of k. A row is never split between clusters: nobody waits for
 // another cluster, and no bit depends on the number of SMs or on time.
 //
-// One warp streams W by TMA through a ring that has most of shared memory, and begins while the kernel ahead runs. A
-// second one waits for that kernel and loads x into a ring of its own. The other warps multiply.
+// One warp streams W by TMA through a ring that has most of shared memory, and begins before earlier kernels have
+// ended (PDL). A second one waits for these and loads x into a ring of its own. The other warps multiply.
 //
 // linear_sm90_batch_shape.cuh has the sizes, linear_sm90_batch_fetch.cuh the loads, docs/notes/linear_gpu.md the
 // measurements.

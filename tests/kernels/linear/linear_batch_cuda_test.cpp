@@ -90,6 +90,14 @@ struct Problem {
   }
   std::vector<std::uint32_t> bits_of_y() const { return bits(y.rows(), 0, x.rows()); }
 
+  // Of what a lane of so many SMs makes of a y of NaN.
+  std::vector<std::uint32_t> bits_on(Stream& stream, int num_sms) {
+    clear_y(stream);
+    enqueue({stream, num_sms, space()});
+    stream.synchronize();
+    return bits_of_y();
+  }
+
   double sum(std::int64_t token, std::int64_t row) const {
     double sum = weight.bias != nullptr ? bias.row(0)[row] : 0;
     for (std::int64_t k = 0; k < x.columns(); ++k) sum += static_cast<double>(x.row(token)[k]) * w.row(row)[k];
@@ -231,17 +239,12 @@ TEST_F(LinearBatchOnGpu, RealWidthsGiveTheSameBitsAgainOnAnyNumberOfSms) {
     Problem p(shape, kBf16, kBf16, Problem::Values::reals);
     ASSERT_TRUE(takes_batch(p.params()));
     Stream stream(kGpu);
-    const auto run = [&](int num_sms) {
-      p.clear_y(stream);
-      p.enqueue({stream, num_sms, p.space()});
-      stream.synchronize();
-      return p.bits_of_y();
-    };
-    const std::vector<std::uint32_t> expected = run(num_sms_of(kGpu));
+    const std::vector<std::uint32_t> expected = p.bits_on(stream, num_sms_of(kGpu));
     for (const int num_sms : {16, 66, num_sms_of(kGpu)}) {
       if (!is_for_batch(p.params(), {stream, num_sms, p.space()})) continue;
       for (int repeat = 0; repeat < (num_sms == num_sms_of(kGpu) ? 200 : 20); ++repeat)
-        ASSERT_EQ(run(num_sms), expected) << shape.outputs << " x " << shape.in_features << ", " << num_sms << " SMs";
+        ASSERT_EQ(p.bits_on(stream, num_sms), expected)
+            << shape.outputs << " x " << shape.in_features << ", " << num_sms << " SMs";
     }
   }
 }
@@ -251,15 +254,9 @@ TEST_F(LinearBatchOnGpu, GatesGiveTheSameBitsAgainOnAnyNumberOfSms) {
   Problem p(shape, kBf16, kBf16, Problem::Values::reals, true);
   ASSERT_TRUE(is_for_swiglu_batch(p.swiglu_params()));
   Stream stream(kGpu);
-  const auto run = [&](int num_sms) {
-    p.clear_y(stream);
-    p.enqueue({stream, num_sms, p.space()});
-    stream.synchronize();
-    return p.bits_of_y();
-  };
-  const std::vector<std::uint32_t> expected = run(num_sms_of(kGpu));
+  const std::vector<std::uint32_t> expected = p.bits_on(stream, num_sms_of(kGpu));
   for (const int num_sms : {1, 16, 66, num_sms_of(kGpu)})
-    for (int repeat = 0; repeat < 50; ++repeat) ASSERT_EQ(run(num_sms), expected) << num_sms << " SMs";
+    for (int repeat = 0; repeat < 50; ++repeat) ASSERT_EQ(p.bits_on(stream, num_sms), expected) << num_sms << " SMs";
 }
 
 // Each kernel of the chain starts before the one ahead of it has ended.
