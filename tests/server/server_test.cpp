@@ -310,20 +310,23 @@ TEST(Server, AFullQueueAnswers429WithRetryAfter) {
   options.service.max_sequences = 1;
   options.service.max_queue = 1;
   Running server(options);
-  std::vector<std::future<Reply>> replies;
-  for (int i = 0; i < 6; ++i)
-    replies.push_back(std::async(std::launch::async, [&] { return server.post("/v1/completions", story(200)); }));
-  int num_served = 0, num_refused = 0;
-  for (auto& future : replies) {
-    const Reply reply = future.get();
-    num_served += reply.status == 200 ? 1 : 0;
-    if (reply.status != 429) continue;
-    ++num_refused;
-    EXPECT_THAT(reply.head, HasSubstr("Retry-After: "));
+  server.steps().blocked = true;
+  json body = story();
+  body["stream"] = true;
+  const Connection running(server.port()), waiting(server.port());
+  std::vector<std::string> answers;
+  for (const Connection* each : {&running, &waiting}) {
+    each->send(http_text("POST", "/v1/completions", body.dump()));
+    answers.push_back(each->read_some());
   }
-  EXPECT_EQ(num_served + num_refused, 6);
-  EXPECT_GE(num_served, 2);
-  EXPECT_GE(num_refused, 1);
+  for (int i = 0; i < 3; ++i) {
+    const Reply refused = server.post("/v1/completions", story());
+    EXPECT_EQ(refused.status, 429);
+    EXPECT_THAT(refused.head, HasSubstr("Retry-After: "));
+  }
+  server.steps().blocked = false;
+  EXPECT_TRUE(parse_reply(answers[0] + running.read_all()).body.ends_with("data: [DONE]\n\n"));
+  EXPECT_TRUE(parse_reply(answers[1] + waiting.read_all()).body.ends_with("data: [DONE]\n\n"));
 }
 
 TEST(Server, ADisconnectedClientsPagesAreFreed) {
