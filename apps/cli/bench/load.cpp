@@ -134,7 +134,7 @@ double seconds_to_read(const ModelSource& source, int threads) {
   std::atomic<std::size_t> next = 0;
   const auto read = [&](PinnedBuffer& memory) {
     for (std::size_t i = next++; i < pieces.size(); i = next++)
-      source.read_rows(std::string(pieces[i].name), pieces[i].first, pieces[i].count, memory.data());
+      source.read_rows(pieces[i].name, pieces[i].first, pieces[i].count, memory.data());
   };
   std::vector<PinnedBuffer> memories;
   memories.reserve(static_cast<std::size_t>(threads));

@@ -329,7 +329,7 @@ Conversation conversation_of(const ChatOptions& options) {
   if (options.load) conversation = Conversation(read_conversation(*options.load), *options.load);
   conversation.set_variables(assigned_variables(options.chat_template));
   if (options.system) require_utf8(*options.system, "--system");
-  if (options.system) conversation.set_system(*options.system);
+  if (options.system) conversation.set_system(options.system);
   return conversation;
 }
 
