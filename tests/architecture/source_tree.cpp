@@ -1,8 +1,8 @@
 #include "architecture/source_tree.h"
 
+#include <algorithm>
 #include <array>
 #include <fstream>
-#include <iterator>
 
 namespace heddle::architecture {
 namespace {
@@ -17,8 +17,9 @@ bool is_source(const fs::path& path) {
 }
 
 std::string read_text(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
+  std::string text(fs::file_size(path), '\0');
+  std::ifstream(path, std::ios::binary).read(text.data(), static_cast<std::streamsize>(text.size()));
+  return text;
 }
 
 // `line` without comments; `in_comment` tells whether a /* of an earlier line is still open.
@@ -41,8 +42,9 @@ std::string strip_comments(std::string_view line, bool& in_comment) {
       code += line.substr(0, end + 1);
       line.remove_prefix(std::min(line.size(), end + 1));
     } else {
-      code += line.front();
-      line.remove_prefix(1);
+      const std::size_t plain = std::min(line.find_first_of("/\"", 1), line.size());
+      code += line.substr(0, plain);
+      line.remove_prefix(plain);
     }
   }
   return code;

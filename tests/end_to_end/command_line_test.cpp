@@ -312,13 +312,15 @@ TEST(Man, EveryCommandHasAPageThatManCanFormat) {
   const TemporaryFolder folder;
   ASSERT_EQ(run_heddle({"man", "--out", folder.path().string()}).status, 0);
   int pages = 0;
+  std::string all;
   for (const auto& page : std::filesystem::directory_iterator(folder.path())) {
     ++pages;
     const std::string text = read_file(page.path(), 1 << 20);
     EXPECT_THAT(text, AllOf(StartsWith(".TH HEDDLE"), HasSubstr("\n.SH SYNOPSIS\n"), HasSubstr("\n.SH OPTIONS\n")));
-    if (has_program("groff")) {
-      EXPECT_EQ(shell_output("groff -man -Tutf8 -ww " + page.path().string() + " 2>&1 >/dev/null"), "") << page.path();
-    }
+    all += " " + page.path().string();
+  }
+  if (has_program("groff")) {  // which names a page that it complains of
+    EXPECT_EQ(shell_output("groff -man -Tutf8 -ww" + all + " 2>&1 >/dev/null"), "");
   }
   EXPECT_GT(pages, 20);
   const std::string decode = read_file(folder.path() / "heddle-bench-decode.1", 1 << 20);

@@ -124,11 +124,16 @@ TEST(Processes, WhatWasTunedForRank0HoldsForAllRanks) {
 }
 
 TEST(Processes, TuningIsRefusedByName) {
-  for (const char* what : {"token-weave", "sums", "decode"}) {
-    const ProgramResult result = launch(2, {"heddle", "tune", what, demo_model().string(), "--device", "cpu"});
+  const Words kinds{"token-weave", "sums", "decode"};
+  std::vector<std::future<ProgramResult>> results;
+  for (const std::string& what : kinds)
+    results.push_back(at_once([&what] {
+      return launch(2, {"heddle", "tune", what, demo_model().string(), "--device", "cpu"});
+    }));
+  for (std::size_t i = 0; i < kinds.size(); ++i) {
+    const ProgramResult result = results[i].get();
     EXPECT_EQ(result.status, 2) << result.err;
-    EXPECT_THAT(result.err,
-                HasSubstr(std::string("heddle tune ") + what + " does not run on the processes of heddle launch"));
+    EXPECT_THAT(result.err, HasSubstr("heddle tune " + kinds[i] + " does not run on the processes of heddle launch"));
   }
 }
 
@@ -283,16 +288,25 @@ TEST(Processes, ARankThatIsKilledBeforeTheRanksHaveMetEndsTheRunSoon) {
 
 // As one process: 130, and one sentence.
 TEST(Processes, AnInterruptedRunEndsAsAnInterruptedProcess) {
-  for (const auto& [signal, status] : {std::pair{SIGINT, 130}, {SIGTERM, 143}}) {
-    bool sent = false;
-    const auto begin = std::chrono::steady_clock::now();
-    const ProgramResult result =
-        run_heddle({"launch", "-n", "2", "--", "heddle", "generate", demo_model().string(), "--prompt", "Once", "-n",
-                    "5000", "--temperature", "3", "--max-tokens", "40", "--device", "cpu", "--quiet"},
-                   {.on_output = [&, signal = signal](int pid, const std::string&) {
-                     if (!std::exchange(sent, true)) ::kill(pid, signal);
-                   }});
-    EXPECT_EQ(result.status, status);
+  struct Case {
+    int signal;
+    int status;
+  };
+  const Case cases[] = {{SIGINT, 130}, {SIGTERM, 143}};
+  const auto begin = std::chrono::steady_clock::now();
+  std::vector<std::future<ProgramResult>> results;
+  for (const Case& c : cases)
+    results.push_back(at_once([&c] {
+      bool sent = false;
+      return run_heddle({"launch", "-n", "2", "--", "heddle", "generate", demo_model().string(), "--prompt", "Once",
+                         "-n", "5000", "--temperature", "3", "--max-tokens", "40", "--device", "cpu", "--quiet"},
+                        {.on_output = [&c, &sent](int pid, const std::string&) {
+                          if (!std::exchange(sent, true)) ::kill(pid, c.signal);
+                        }});
+    }));
+  for (std::size_t i = 0; i < std::size(cases); ++i) {
+    const ProgramResult result = results[i].get();
+    EXPECT_EQ(result.status, cases[i].status);
     EXPECT_TRUE(
         std::regex_match(result.err, std::regex("heddle: interrupted; [0-9]+ of 5000 answers were not finished\n")))
         << result.err;
@@ -334,12 +348,17 @@ TEST(Processes, RanksOfOtherCommandsOrPromptsAreRefused) {
        "rank 1 has --seed 7, rank 0 has no --seed"},
       {"$([ $OMPI_COMM_WORLD_RANK = 0 ] && echo generate --prompt 1 || echo score --text 1)",
        "rank 1 has command score, rank 0 has command generate"}};
-  for (const auto& [command, message] : cases) {
-    const ProgramResult result = launch(
-        2, {"sh", "-c",
-            std::string("exec " HEDDLE_PROGRAM " ") + command + " --device cpu --model " + demo_model().string()});
+  std::vector<std::future<ProgramResult>> results;
+  for (const auto& each : cases)
+    results.push_back(at_once([command = each.first] {
+      return launch(
+          2, {"sh", "-c",
+              std::string("exec " HEDDLE_PROGRAM " ") + command + " --device cpu --model " + demo_model().string()});
+    }));
+  for (std::size_t i = 0; i < std::size(cases); ++i) {
+    const ProgramResult result = results[i].get();
     EXPECT_EQ(result.status, 2);
-    EXPECT_EQ(result.err, std::string("heddle: error: ") + message + ": the ranks of a model need the same\n");
+    EXPECT_EQ(result.err, std::string("heddle: error: ") + cases[i].second + ": the ranks of a model need the same\n");
   }
 }
 

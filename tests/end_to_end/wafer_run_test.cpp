@@ -361,11 +361,11 @@ TEST(WaferRun, TokensAreShownAsTheyCome) {
 }
 
 TEST(WaferRun, WarnsOfMeshesWhosePlacesAreMany) {
-  const ProgramResult near_square = run_heddle(run_of({"--prompt", "hello", "--max-tokens", "1"}, "9x10"));
+  const ProgramResult near_square = run_heddle(run_of({"--prompt", "hello", "--max-tokens", "1"}, "7x8"));
   ASSERT_EQ(near_square.status, 0) << near_square.err;
-  EXPECT_THAT(near_square.err, HasSubstr("90 x 90 places, 90 a core"));
-  EXPECT_THAT(near_square.err, testing::ContainsRegex("[0-9]+ times as long as on 9 x 9"));
-  const ProgramResult square = run_heddle(run_of({"--prompt", "hello", "--max-tokens", "1"}, "9"));
+  EXPECT_THAT(near_square.err, HasSubstr("56 x 56 places, 56 a core"));
+  EXPECT_THAT(near_square.err, testing::ContainsRegex("[0-9]+ times as long as on 7 x 7"));
+  const ProgramResult square = run_heddle(run_of({"--prompt", "hello", "--max-tokens", "1"}, "7"));
   EXPECT_EQ(square.err.find("warning"), std::string::npos) << square.err;
 }
 
