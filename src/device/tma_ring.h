@@ -32,8 +32,6 @@
 // with a model of an mbarrier. Cf. PipelineTmaAsync of CUTLASS.
 #pragma once
 
-#include <concepts>
-
 #include "base/host_device.h"
 
 namespace heddle {
@@ -94,13 +92,6 @@ struct PartialRingConsumer : PartialRingPlace {
   HEDDLE_HOST_DEVICE PartialRingConsumer() : PartialRingPlace(0) {}
 };
 
-template <class Place, int kSlots>
-concept ProducerOfRing = std::same_as<Place, RingProducer<kSlots>> || std::same_as<Place, PartialRingProducer>;
-template <class Place, int kSlots>
-concept ConsumerOfRing = std::same_as<Place, RingConsumer<kSlots>> || std::same_as<Place, PartialRingConsumer>;
-template <class Place, int kSlots>
-concept PlaceInRing = ProducerOfRing<Place, kSlots> || ConsumerOfRing<Place, kSlots>;
-
 // How many arrivals end a phase of a slot's barriers. Bytes of TMA that an arrival announced must have landed, too.
 struct RingArrivals {
   int producers;  // at `full`
@@ -119,19 +110,29 @@ class TmaRing {
   }
 
   HEDDLE_HOST_DEVICE Barrier& full(int slot) { return full_[slot]; }
-  HEDDLE_HOST_DEVICE Barrier& full(const PlaceInRing<kSlots> auto& at) { return full(at.slot()); }
+  HEDDLE_HOST_DEVICE Barrier& full(const RingPlace<kSlots>& at) { return full(at.slot()); }
+  HEDDLE_HOST_DEVICE Barrier& full(const PartialRingPlace& at) { return full(at.slot()); }
   HEDDLE_HOST_DEVICE Barrier& empty(int slot) { return empty_[slot]; }
-  HEDDLE_HOST_DEVICE Barrier& empty(const PlaceInRing<kSlots> auto& at) { return empty(at.slot()); }
+  HEDDLE_HOST_DEVICE Barrier& empty(const RingPlace<kSlots>& at) { return empty(at.slot()); }
+  HEDDLE_HOST_DEVICE Barrier& empty(const PartialRingPlace& at) { return empty(at.slot()); }
 
   // Until all consumers have released the slot. False when it gave up: then the slot may still be in use.
-  template <class... HowLong, ProducerOfRing<kSlots> Producer, class Waits>
-  HEDDLE_HOST_DEVICE bool wait_until_empty(const Producer& at, const Waits& waits) {
+  template <class... HowLong, class Waits>
+  HEDDLE_HOST_DEVICE bool wait_until_empty(const RingProducer<kSlots>& at, const Waits& waits) {
+    return empty(at).template wait<HowLong...>(waits, at.parity());
+  }
+  template <class... HowLong, class Waits>
+  HEDDLE_HOST_DEVICE bool wait_until_empty(const PartialRingProducer& at, const Waits& waits) {
     return empty(at).template wait<HowLong...>(waits, at.parity());
   }
 
   // Until the slot is filled. False when it gave up: then anything may lie in the slot.
-  template <class... HowLong, ConsumerOfRing<kSlots> Consumer, class Waits>
-  HEDDLE_HOST_DEVICE bool wait_until_full(const Consumer& at, const Waits& waits) {
+  template <class... HowLong, class Waits>
+  HEDDLE_HOST_DEVICE bool wait_until_full(const RingConsumer<kSlots>& at, const Waits& waits) {
+    return full(at).template wait<HowLong...>(waits, at.parity());
+  }
+  template <class... HowLong, class Waits>
+  HEDDLE_HOST_DEVICE bool wait_until_full(const PartialRingConsumer& at, const Waits& waits) {
     return full(at).template wait<HowLong...>(waits, at.parity());
   }
 
