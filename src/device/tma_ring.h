@@ -67,6 +67,31 @@ struct RingConsumer : RingPlace<kSlots> {
   HEDDLE_HOST_DEVICE RingConsumer() : RingPlace<kSlots>(0) {}
 };
 
+// The same in a ring of which a launch uses only the first `slots` slots: as many as it has memory for.
+class PartialRingPlace {
+ public:
+  HEDDLE_HOST_DEVICE int slot() const { return slot_; }
+  HEDDLE_HOST_DEVICE int parity() const { return parity_; }
+
+  HEDDLE_HOST_DEVICE void advance(int slots) {
+    if (++slot_ == slots) slot_ = 0, parity_ ^= 1;
+  }
+
+ protected:
+  HEDDLE_HOST_DEVICE explicit PartialRingPlace(int parity) : parity_(parity) {}
+
+ private:
+  int slot_ = 0, parity_;
+};
+
+struct PartialRingProducer : PartialRingPlace {
+  HEDDLE_HOST_DEVICE PartialRingProducer() : PartialRingPlace(1) {}
+};
+
+struct PartialRingConsumer : PartialRingPlace {
+  HEDDLE_HOST_DEVICE PartialRingConsumer() : PartialRingPlace(0) {}
+};
+
 // How many arrivals end a phase of a slot's barriers. Bytes of TMA that an arrival announced must have landed, too.
 struct RingArrivals {
   int producers;  // at `full`
@@ -86,18 +111,28 @@ class TmaRing {
 
   HEDDLE_HOST_DEVICE Barrier& full(int slot) { return full_[slot]; }
   HEDDLE_HOST_DEVICE Barrier& full(const RingPlace<kSlots>& at) { return full(at.slot()); }
+  HEDDLE_HOST_DEVICE Barrier& full(const PartialRingPlace& at) { return full(at.slot()); }
   HEDDLE_HOST_DEVICE Barrier& empty(int slot) { return empty_[slot]; }
   HEDDLE_HOST_DEVICE Barrier& empty(const RingPlace<kSlots>& at) { return empty(at.slot()); }
+  HEDDLE_HOST_DEVICE Barrier& empty(const PartialRingPlace& at) { return empty(at.slot()); }
 
   // Until all consumers have released the slot. False when it gave up: then the slot may still be in use.
   template <class... HowLong, class Waits>
   HEDDLE_HOST_DEVICE bool wait_until_empty(const RingProducer<kSlots>& at, const Waits& waits) {
     return empty(at).template wait<HowLong...>(waits, at.parity());
   }
+  template <class... HowLong, class Waits>
+  HEDDLE_HOST_DEVICE bool wait_until_empty(const PartialRingProducer& at, const Waits& waits) {
+    return empty(at).template wait<HowLong...>(waits, at.parity());
+  }
 
   // Until the slot is filled. False when it gave up: then anything may lie in the slot.
   template <class... HowLong, class Waits>
   HEDDLE_HOST_DEVICE bool wait_until_full(const RingConsumer<kSlots>& at, const Waits& waits) {
+    return full(at).template wait<HowLong...>(waits, at.parity());
+  }
+  template <class... HowLong, class Waits>
+  HEDDLE_HOST_DEVICE bool wait_until_full(const PartialRingConsumer& at, const Waits& waits) {
     return full(at).template wait<HowLong...>(waits, at.parity());
   }
 

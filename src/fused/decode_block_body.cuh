@@ -5,8 +5,8 @@
 
 #include <cstdint>
 
-#include "device/cluster/cluster_gather.h"
 #include "device/cluster/cluster_reduce.h"
+#include "fused/cluster_block_body.cuh"
 #include "fused/decode_block.h"
 #include "fused/tree_merge.cuh"
 #include "fused/unit_outputs.cuh"
@@ -34,20 +34,15 @@ struct DecodeBlockBarriers {
 UnitOutputs scratch_of(const DecodeBlockParams& params);
 
 template <class T, class Team, class Barrier, class Work>
-class DecodeBlockBody {
+class DecodeBlockBody
+    : ClusterBlockBody<T, Team, Barrier, DecodeBlockShape, DecodeBlockMemory, DecodeBlockBarriers<Barrier>, Work> {
+  using Base =
+      ClusterBlockBody<T, Team, Barrier, DecodeBlockShape, DecodeBlockMemory, DecodeBlockBarriers<Barrier>, Work>;
+  using Base::floats, Base::elements, Base::gather_directly;
+  using Base::team_, Base::shape_, Base::unit_, Base::barriers_, Base::memory_, Base::at_, Base::work_, Base::waits_;
+
  public:
-  // `memory`: DecodeBlockMemory.end vectors of shared memory.
-  HEDDLE_HOST_DEVICE DecodeBlockBody(const Team& team, const DecodeBlockShape& shape, int unit,
-                                     DecodeBlockBarriers<Barrier>& barriers, Vector16* memory, Work& work,
-                                     const KernelWaits& waits)
-      : team_(team),
-        shape_(shape),
-        unit_(unit),
-        barriers_(barriers),
-        memory_(memory),
-        at_(shape, static_cast<int>(sizeof(T))),
-        work_(work),
-        waits_(waits) {}
+  using Base::Base;
 
   // All lanes of all blocks of the cluster. A block may end when all blocks of its cluster have returned.
   HEDDLE_HOST_DEVICE void run(const UnitOutputs& scratch, float* partials) {
@@ -58,12 +53,12 @@ class DecodeBlockBody {
     T* const x = elements(at_.x);
     work_.sum_squares(sums + (shares ? rank : 0) * at_.sums_vectors * 4);
     if (shares)
-      gather(barriers_.sums, at_.sums, at_.sums_vectors);
+      gather_directly(barriers_.sums, at_.sums, at_.sums_vectors);
     else
       team_.sync();
     work_.normalize(sums, shares ? team_.blocks() : 1, at_.sums_vectors * 4, x);
     if (shares)
-      gather(barriers_.x, at_.x, at_.x_vectors);
+      gather_directly(barriers_.x, at_.x, at_.x_vectors);
     else
       team_.sync();
 
@@ -71,7 +66,7 @@ class DecodeBlockBody {
     work_.mark(DecodeBlockPhase::normalize);
     work_.project(x, qkv + rank * at_.qkv_vectors * 4);
     work_.mark(DecodeBlockPhase::project);
-    gather(barriers_.qkv, at_.qkv, at_.qkv_vectors);
+    gather_directly(barriers_.qkv, at_.qkv, at_.qkv_vectors);
     work_.mark(DecodeBlockPhase::gather);
 
     work_.finish_heads(qkv, floats(at_.heads));
@@ -93,24 +88,12 @@ class DecodeBlockBody {
   }
 
  private:
-  using Gatherer = ClusterGatherer<Team, Barrier>;
-
-  HEDDLE_HOST_DEVICE float* floats(int vector) const { return reinterpret_cast<float*>(memory_ + vector); }
-  HEDDLE_HOST_DEVICE T* elements(int vector) const { return reinterpret_cast<T*>(memory_ + vector); }
-
-  // Each of these is called once, so only the first of a gatherer's two buffers is there.
-  HEDDLE_HOST_DEVICE void gather(GatherBarriers<Barrier>& barriers, int segments, int count) {
-    team_.sync();  // all lanes have written the block's own segment
-    Gatherer(team_, schedule::Peers::pairs, barriers, memory_ + segments, count, waits_)
-        .gather_directly(memory_ + segments + team_.block() * count, count);
-  }
-
   HEDDLE_HOST_DEVICE int record() const { return shape_.head_dim + DecodeBlockMemory::kMergeWords; }
   HEDDLE_HOST_DEVICE int rows() const { return shape_.tokens * shape_.most_heads(); }
 
   // attended [tokens][most_heads * head_dim].
   HEDDLE_HOST_DEVICE void merge_directly(const float* merge, T* attended) {
-    gather(barriers_.merge, at_.merge, at_.merge_vectors);
+    gather_directly(barriers_.merge, at_.merge, at_.merge_vectors);
     for (int i = team_.lane(); i < rows() * shape_.head_dim; i += team_.lanes()) {
       const int row = i / shape_.head_dim, d = i % shape_.head_dim;
       const float* const first = merge + row * record();
@@ -148,15 +131,6 @@ class DecodeBlockBody {
       work_.mark(DecodeBlockPhase::project_out);
     });
   }
-
-  const Team& team_;
-  const DecodeBlockShape shape_;
-  int unit_;
-  DecodeBlockBarriers<Barrier>& barriers_;
-  Vector16* memory_;
-  DecodeBlockMemory at_;
-  Work& work_;
-  const KernelWaits& waits_;
 };
 
 }  // namespace heddle

@@ -11,6 +11,7 @@
 #include "device/tma_ring.h"
 #include "fused/decode_block_sm90.h"
 #include "fused/decode_stream_plan.h"
+#include "fused/grid_meeting.cuh"
 #include "kernels/attention/rope_sm90.cuh"
 #include "kernels/sm90/convert_sm90.cuh"
 #include "kernels/sm90/elements_sm90.cuh"
@@ -23,6 +24,8 @@ using namespace sm90;  // NOLINT(google-build-using-namespace): of this file's o
 
 constexpr const char* kDecodeStream = "decode_block";
 constexpr int kStreamWarps = 8, kConsumers = 32 * kStreamWarps, kStreamThreads = kConsumers + 32;
+constexpr int kMeetings = 3;  // of all blocks: two meetings and the end
+static_assert(kMeetings <= kStreamCounters);
 constexpr int kRows = DecodeStreamPlan::kRowTile;
 constexpr int kSegment = 1024, kOfWarp = kSegment / kStreamWarps;  // features of a stage, and of a warp
 constexpr int kRowBytes = kSegment * 2 + 16;                       // so that ldmatrix uses all 32 banks
@@ -76,15 +79,6 @@ struct StreamParams {
 
 using StreamRing = TmaRing<Mbarrier, kMostStages>;
 
-// A place in the ring where it has fewer slots, a number that is known at launch.
-struct StreamPlace {
-  int slot = 0, parity = 0;
-
-  __device__ void advance(int stages) {
-    if (++slot == stages) slot = 0, parity ^= 1;
-  }
-};
-
 __device__ inline std::uint64_t clock_now() {
   std::uint64_t cycles;
   asm volatile("mov.u64 %0, %%clock64;" : "=l"(cycles));
@@ -108,15 +102,15 @@ class Producer {
 
  private:
   __device__ std::uint32_t begin_stage(std::uint32_t bytes) {
-    stages_.empty(at_.slot).wait(params_.waits, at_.parity);
+    stages_.wait_until_empty(at_, params_.waits);
     if (++begun_ > kMostInFlight) {
-      stages_.full(oldest_.slot).wait(params_.waits, oldest_.parity);
+      stages_.wait_until_full(oldest_, params_.waits);
       oldest_.advance(params_.memory.stages);
     }
-    if (lane_ == 0) stages_.full(at_.slot).arrive_expecting(bytes);
-    return ring_ + static_cast<std::uint32_t>(at_.slot * kStageBytes);
+    if (lane_ == 0) stages_.full(at_).arrive_expecting(bytes);
+    return ring_ + static_cast<std::uint32_t>(at_.slot() * kStageBytes);
   }
-  __device__ std::uint32_t landed() const { return stages_.full(at_.slot).address(); }
+  __device__ std::uint32_t landed() const { return stages_.full(at_).address(); }
 
   __device__ void copy_rows(const Weight& weight, DecodeRange tiles, int features) {
     const T* first = static_cast<const T*>(weight.blocks[0].data) + std::int64_t{tiles.begin} * kRows * features;
@@ -164,8 +158,8 @@ class Producer {
   StreamRing& stages_;
   std::uint32_t ring_;
   int lane_;
-  StreamPlace at_{.slot = 0, .parity = 1};
-  StreamPlace oldest_;  // of the stages that may still be under way
+  PartialRingProducer at_;
+  PartialRingConsumer oldest_;  // of the stages that may still be under way
   int begun_ = 0;
 };
 
@@ -209,9 +203,7 @@ class Consumers {
       static_cast<float*>(block_.partials.data)[std::int64_t{token} * plan_.shape.hidden + row] = sum;
     });
     mark(DecodeBlockPhase::project_out);
-    // Nobody waits any more, so the last block clears what they counted.
-    if (thread() == 0 && atomic_add<Order::acq_rel, Scope::gpu>(counter(2), 1) + 1 == num_blocks())
-      for (int i = 0; i < 3; ++i) atomic_store<Order::relaxed, Scope::gpu>(counter(i), 0);
+    if (thread() == 0) leave_meetings(counter(0), kMeetings, num_blocks());
   }
 
  private:
@@ -242,7 +234,8 @@ class Consumers {
     block_.times[static_cast<int>(blockIdx.x) * kBlockPhases + static_cast<int>(phase)] = clock_now() - began_;
   }
 
-  // Until all blocks have come here; then each sees what the others wrote before.
+  // Until all blocks have come here; then each sees what the others wrote before. Not meet_at(): this kernel waits by
+  // Patience.
   __device__ void meet(int which) const {
     sync();
     if (thread() == 0) {
@@ -254,13 +247,13 @@ class Consumers {
   }
 
   __device__ const std::byte* wait_for_stage() const {
-    stages_.full(at_.slot).wait(params_.waits, at_.parity);
-    return ring_ + at_.slot * kStageBytes;
+    stages_.wait_until_full(at_, params_.waits);
+    return ring_ + at_.slot() * kStageBytes;
   }
   __device__ void release_stage() {
     fence_async_proxy();  // orders these reads before the next TMA load into this stage
     __syncwarp();
-    if (lane() == 0) stages_.empty(at_.slot).arrive();
+    if (lane() == 0) stages_.empty(at_).arrive();
     at_.advance(params_.memory.stages);
   }
 
@@ -639,7 +632,7 @@ class Consumers {
   std::byte* ring_;
   std::uint32_t* last_;
   std::uint64_t began_;
-  StreamPlace at_;
+  PartialRingConsumer at_;
 };
 
 template <class T, int kHeadDim, int kHeads, int kTokenTiles>

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "device/kernel_waits.h"
 #include "device/spin.h"
@@ -23,7 +24,8 @@ HEDDLE_HOST_DEVICE void meet_at(const G& team, std::uint64_t* counter, std::uint
 
 // As the last thing that a block does with `count` counters: the last block to come clears them, and the one where it
 // counts, the last of them. One lane.
-HEDDLE_HOST_DEVICE void leave_meetings(std::uint64_t* counters, int count, std::uint64_t blocks) {
+template <class Count>
+HEDDLE_HOST_DEVICE void leave_meetings(Count* counters, int count, std::type_identity_t<Count> blocks) {
   if (atomic_add<Order::acq_rel, Scope::gpu>(counters + count - 1, 1) + 1 != blocks) return;
   for (int i = 0; i < count; ++i) atomic_store<Order::relaxed, Scope::gpu>(counters + i, 0);
 }

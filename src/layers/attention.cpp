@@ -20,17 +20,7 @@ void norm_heads(Tensor heads, const Norm& norm, int num_heads, const Lane& lane)
   rmsnorm({.x = heads, .weight = norm.weight, .y = heads, .eps = norm.eps, .num_heads = num_heads}, lane);
 }
 
-PagedKv layer_pages(const LayerStep& step, int layer) {
-  const KvPages& kv = step.kv;
-  const KvPlane& keys = kv.layout.plane(0);
-  return {.keys = kv.at(0, layer),
-          .values = kv.at(1, layer),
-          .num_kv_heads = keys.num_heads,
-          .page_size = kv.page_size,
-          .head_dim = keys.width,
-          .dtype = keys.dtype,
-          .shard = step.strategy.attention().shard()};
-}
+constexpr KeyValuePlanes kPlanes{.keys = 0, .values = 1};
 
 // Without the lane's SMs, which a step knows.
 DecodeBlockMapping mapping_of(const DecodeChoice& choice, int num_sms) {
@@ -111,7 +101,7 @@ void* Attention::plan_of(int window, const Memory& memory, const LayerStep& step
 
 void Attention::plan(const Memory& memory, const LayerStep& step) const {
   for (const int window : windows_)
-    plan_attention({.kv = layer_pages(step, 0),
+    plan_attention({.kv = pages_of(step, 0, kPlanes),
                     .sequences = sequences_of(step.tensors),
                     .num_tokens = step.tensors.num_tokens,
                     .num_heads = shape_.num_heads,
@@ -127,7 +117,7 @@ void Attention::block(int layer, const AttentionWeights& weights, const Memory& 
   const std::int64_t num_tokens = step.tensors.num_tokens;
   const std::int64_t heads = std::int64_t{shape_.num_heads} * shape_.head_dim;
   const std::int64_t kv_heads = std::int64_t{shape_.num_kv_heads} * shape_.head_dim;
-  const PagedKv pages = layer_pages(step, layer);
+  const PagedKv pages = pages_of(step, layer, kPlanes);
   const PagedSequences sequences = sequences_of(step.tensors);
   LayerScratch scratch(step);
 
@@ -172,30 +162,21 @@ void Attention::block(int layer, const AttentionWeights& weights, const Memory& 
 void Attention::decode(int layer, const AttentionWeights& weights, const Memory& memory, const Hidden& before,
                        const Hidden& after, const LayerStep& step) const {
   const Span span(step.lane.stream, "attention", layer);
-  decode_block({.residual = before.residual,
-                .deltas = before.delta,
-                .num_deltas = before.delta.data == nullptr ? 0 : 1,
-                .new_residual = after.residual,
-                .norm = static_cast<const float*>(weights.norm.weight),
-                .eps = weights.norm.eps,
-                .qkv = weights.qkv,
-                .query_norm = static_cast<const float*>(weights.query_norm.weight),
-                .key_norm = static_cast<const float*>(weights.key_norm.weight),
-                .positions = step.tensors.positions,
-                .inv_freq = shape_.inv_freq,
-                .rope_scale = shape_.rope_scale,
-                .kv = layer_pages(step, layer),
-                .sequences = sequences_of(step.tensors),
-                .num_heads = shape_.num_heads,
-                .scale = 1 / std::sqrt(static_cast<float>(shape_.head_dim)),
-                .window = shape_.windows[static_cast<std::size_t>(layer)],
-                .output = weights.output,
-                .partials = after.delta,
-                .num_partials = 1,
-                .mapping = mapping_of(step.tensors.choices.decode, step.lane.num_sms),
-                .scratch = memory.decode_scratch,
-                .scratch_bytes = decode_scratch_bytes(step.tensors.limits)},
-               step.lane);
+  auto params = fused_operands<DecodeBlockParams>(weights.norm, before, after, step);
+  params.qkv = weights.qkv;
+  params.query_norm = static_cast<const float*>(weights.query_norm.weight);
+  params.key_norm = static_cast<const float*>(weights.key_norm.weight);
+  params.inv_freq = shape_.inv_freq;
+  params.rope_scale = shape_.rope_scale;
+  params.kv = pages_of(step, layer, kPlanes);
+  params.num_heads = shape_.num_heads;
+  params.scale = 1 / std::sqrt(static_cast<float>(shape_.head_dim));
+  params.window = shape_.windows[static_cast<std::size_t>(layer)];
+  params.output = weights.output;
+  params.mapping = mapping_of(step.tensors.choices.decode, step.lane.num_sms);
+  params.scratch = memory.decode_scratch;
+  params.scratch_bytes = decode_scratch_bytes(step.tensors.limits);
+  decode_block(params, step.lane);
 }
 
 }  // namespace heddle

@@ -18,17 +18,7 @@ namespace heddle {
 namespace {
 
 // Of one head, whose keys and values are the same rows.
-PagedKv latent_pages(const LayerStep& step, int layer) {
-  const KvPages& kv = step.kv;
-  const KvPlane& latents = kv.layout.plane(0);
-  return {.keys = kv.at(0, layer),
-          .values = kv.at(0, layer),
-          .num_kv_heads = latents.num_heads,
-          .page_size = kv.page_size,
-          .head_dim = latents.width,
-          .dtype = latents.dtype,
-          .shard = step.strategy.attention().shard()};
-}
+constexpr KeyValuePlanes kLatents{.keys = 0, .values = 0};
 
 std::size_t plan_bytes_of(const StepLimits& limits, int num_heads, Device device) {
   if (device.kind == DeviceKind::cpu) return 0;
@@ -167,7 +157,7 @@ void LatentAttention::block(int layer, const LatentWeights& weights, const Memor
       .weights = weights,
       .memory = memory,
       .step = step,
-      .pages = latent_pages(step, layer),
+      .pages = pages_of(step, layer, kLatents),
       .q = q,
       .latent = latent,
       .values = scratch.take(num_tokens, std::int64_t{shape_.num_heads} * shape_.value_dim, step.dtypes.intermediates)};
@@ -345,34 +335,25 @@ void LatentAttention::decode(int layer, const LatentWeights& weights, const Memo
   if (step.lane.dry_run != nullptr && weights.query_up.out_features > 0) return;
   const Span span(step.lane.stream, "attention", layer);
   const Device device = step.lane.stream.device();
-  latent_block({.residual = before.residual,
-                .deltas = before.delta,
-                .num_deltas = before.delta.data == nullptr ? 0 : 1,
-                .new_residual = after.residual,
-                .norm = static_cast<const float*>(weights.norm.weight),
-                .eps = weights.norm.eps,
-                .down = weights.down,
-                .latent_norm = static_cast<const float*>(weights.latent_norm.weight),
-                .latent_eps = weights.latent_norm.eps,
-                .to_latents = weights.to_latents,
-                .positions = step.tensors.positions,
-                .inv_freq = shape_.inv_freq,
-                .rope_scale = shape_.rope_scale,
-                .kv = latent_pages(step, layer),
-                .sequences = sequences_of(step.tensors),
-                .num_heads = shape_.num_heads,
-                .nope_dim = shape_.nope_dim,
-                .rope_dim = shape_.rope_dim,
-                .value_dim = shape_.value_dim,
-                .scale = shape_.score_scale,
-                .from_latents = weights.from_latents,
-                .output = weights.output,
-                .partials = after.delta,
-                .num_partials = 1,
-                .mapping = decode_shape(step.tensors.num_tokens, step.tensors.choices.decode, device).mapping,
-                .scratch = memory.decode_scratch,
-                .scratch_bytes = decode_scratch_bytes(step.tensors.limits, device)},
-               step.lane);
+  auto params = fused_operands<LatentBlockParams>(weights.norm, before, after, step);
+  params.down = weights.down;
+  params.latent_norm = static_cast<const float*>(weights.latent_norm.weight);
+  params.latent_eps = weights.latent_norm.eps;
+  params.to_latents = weights.to_latents;
+  params.inv_freq = shape_.inv_freq;
+  params.rope_scale = shape_.rope_scale;
+  params.kv = pages_of(step, layer, kLatents);
+  params.num_heads = shape_.num_heads;
+  params.nope_dim = shape_.nope_dim;
+  params.rope_dim = shape_.rope_dim;
+  params.value_dim = shape_.value_dim;
+  params.scale = shape_.score_scale;
+  params.from_latents = weights.from_latents;
+  params.output = weights.output;
+  params.mapping = decode_shape(step.tensors.num_tokens, step.tensors.choices.decode, device).mapping;
+  params.scratch = memory.decode_scratch;
+  params.scratch_bytes = decode_scratch_bytes(step.tensors.limits, device);
+  latent_block(params, step.lane);
 }
 
 }  // namespace heddle

@@ -95,4 +95,16 @@ PagedSequences sequences_of(const StepTensors& step) {
           .max_query_len = step.max_query_len};
 }
 
+PagedKv pages_of(const LayerStep& step, int layer, KeyValuePlanes planes) {
+  const KvPages& kv = step.kv;
+  const KvPlane& keys = kv.layout.plane(planes.keys);
+  return {.keys = kv.at(planes.keys, layer),
+          .values = kv.at(planes.values, layer),
+          .num_kv_heads = keys.num_heads,
+          .page_size = kv.page_size,
+          .head_dim = keys.width,
+          .dtype = keys.dtype,
+          .shard = step.strategy.attention().shard()};
+}
+
 }  // namespace heddle

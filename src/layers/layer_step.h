@@ -52,6 +52,14 @@ Hidden run_fused_blocks(const LayerStep& step, int count, FunctionRef<Norm(int)>
 // The step's sequences as attention reads them, with the page tables of the cache.
 PagedSequences sequences_of(const StepTensors& step);
 
+// The planes of the cache that hold a layer's keys and values; they may be one.
+struct KeyValuePlanes {
+  int keys, values;
+};
+
+// A layer's pages as attention reads and writes them.
+PagedKv pages_of(const LayerStep& step, int layer, KeyValuePlanes planes);
+
 // Tensors of a block are scratch: the next block reuses their memory, in stream order.
 class LayerScratch {
  public:

@@ -2,12 +2,13 @@
 // apart. The ring runs out over the even cores and back over the odd ones: 0 2 4 ... 5 3 1. One hop everywhere is
 // impossible because the ends of a line have one neighbour only; a ring in line order has one path of N-1 hops.
 //
-// `at` shifts pieces around that ring as Ring does: piece p begins at core p, and after N - 1 steps every core has seen
+// `at` shifts pieces around that ring as Ring says: piece p begins at core p, and after N - 1 steps every core has seen
 // every piece, as the compute-shift loop of MeshGEMM requires. Traffic: a core sends N - 1 pieces. No link between
 // neighbouring cores carries more than one piece a step in each direction.
 #pragma once
 
 #include "schedule/proofs.h"
+#include "schedule/ring.h"
 #include "schedule/transfer.h"
 
 namespace heddle::schedule {
@@ -44,11 +45,11 @@ struct TwoHop {
   // Precondition: 0 <= core < size, 0 <= step < steps(). Sends from and receives into the same buffer.
   constexpr Transfer at(int core, int step) const {
     require_step(*this, core, step);
-    const int place = position(core);
+    const Transfer of_ring = Ring{size}.at(position(core), step);
     return {.to = send_index(core),
             .from = receive_index(core),
-            .send = core_at(mod(place - step, size)),
-            .receive = core_at(mod(place - step - 1, size))};
+            .send = core_at(of_ring.send),
+            .receive = core_at(of_ring.receive)};
   }
 
   constexpr bool starts_with(int core, int piece) const { return core == piece; }

@@ -47,6 +47,17 @@ TEST(RingPlace, SlotAndParityFollowFromTheNumberOfSteps) {
   }
 }
 
+TEST(RingPlace, OfAPartOfARingGoesAroundThatPart) {
+  PartialRingProducer producer;
+  PartialRingConsumer consumer;
+  for (int step = 0; step < 20; ++step, producer.advance(3), consumer.advance(3)) {
+    EXPECT_EQ(producer.slot(), step % 3);
+    EXPECT_EQ(consumer.slot(), step % 3);
+    EXPECT_EQ(consumer.parity(), step / 3 % 2);
+    EXPECT_EQ(producer.parity(), 1 - consumer.parity());
+  }
+}
+
 // One producer has TMA bring each step's numbers, `consumers` threads read them.
 template <int kSlots>
 void expect_each_consumer_sees_every_step(int consumers) {
@@ -94,6 +105,35 @@ TEST(TmaRing, EachConsumerSeesWhatEveryStepBrought) {
     expect_each_consumer_sees_every_step<2>(consumers);
     expect_each_consumer_sees_every_step<3>(consumers);
   }
+}
+
+// As in decode_stream_sm90.cu: the ring has more slots than the launch uses.
+TEST(TmaRing, ServesALaunchThatUsesAPartOfItsSlots) {
+  constexpr int kSlots = 5, kUsed = 2;
+  WaitRecord record;
+  const KernelWaits waits = waits_of_test(record);
+  TmaRing<MbarrierModel, kSlots> ring;
+  ring.init({.producers = 1, .consumers = 1});
+  std::array<int, kUsed> slots{};
+  int wrong = 0;
+  {
+    TmaModel tma;
+    std::jthread consumer([&] {
+      PartialRingConsumer at;
+      for (int step = 0; step < kSteps; ++step, at.advance(kUsed)) {
+        if (!ring.wait_until_full(at, waits)) return;
+        wrong += slots[static_cast<std::size_t>(at.slot())] == step ? 0 : 1;
+        ring.empty(at).arrive();
+      }
+    });
+    PartialRingProducer at;
+    for (int step = 0; step < kSteps && ring.wait_until_empty(at, waits); ++step, at.advance(kUsed)) {
+      ring.full(at).arrive_expecting(sizeof(int));
+      tma.enqueue(copy_of(step, slots[static_cast<std::size_t>(at.slot())], ring.full(at)));
+    }
+  }
+  EXPECT_EQ(record.state, WaitRecord::empty) << what_gave_up(record, waits.limit.nanoseconds);
+  EXPECT_EQ(wrong, 0);
 }
 
 // As in linear_swiglu_sm90.cu: two blocks, each with a ring; the producer of each brings one half of every slot to both,

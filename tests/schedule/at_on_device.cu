@@ -41,7 +41,6 @@ std::vector<Transfer> at_on_device(const S& schedule) {
 }
 
 template std::vector<Transfer> at_on_device(const Ring&);
-template std::vector<Transfer> at_on_device(const RingAllReduce&);
 template std::vector<Transfer> at_on_device(const AllToAll&);
 template std::vector<Transfer> at_on_device(const ClusterReduce&);
 template std::vector<Transfer> at_on_device(const ClusterGather&);

@@ -26,7 +26,6 @@ void expect_same(const S& schedule) {
 
 TEST(OnDevice, SchedulesAreTheHosts) {
   expect_same(Ring{7});
-  expect_same(RingAllReduce{8});
   expect_same(AllToAll{5});
   for (const Peers peers : {Peers::pairs, Peers::offset}) {
     expect_same(ClusterReduce{16, peers});

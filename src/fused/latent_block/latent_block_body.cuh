@@ -7,6 +7,7 @@
 
 #include "device/cluster/cluster_gather.h"
 #include "device/cluster/cluster_reduce.h"
+#include "fused/cluster_block_body.cuh"
 #include "fused/grid_meeting.cuh"
 #include "fused/latent_block/latent_block_scratch.cuh"
 
@@ -31,20 +32,19 @@ struct LatentBlockBarriers {
 };
 
 template <class T, class Team, class Barrier, class Work>
-class LatentBlockBody {
+class LatentBlockBody : ClusterBlockBody<T, Team, Barrier, const LatentBlockShape&, LatentBlockMemory,
+                                         LatentBlockBarriers<Barrier>, Work> {
+  using Base = ClusterBlockBody<T, Team, Barrier, const LatentBlockShape&, LatentBlockMemory,
+                                LatentBlockBarriers<Barrier>, Work>;
+  using Base::floats, Base::elements, Base::gather_directly;
+  using Base::team_, Base::shape_, Base::unit_, Base::barriers_, Base::memory_, Base::at_, Base::work_, Base::waits_;
+
  public:
   // `memory`: LatentBlockMemory.end vectors of shared memory, with room for Work::kTileVectors where partial attention lies.
   HEDDLE_HOST_DEVICE LatentBlockBody(const Team& team, const LatentBlockShape& shape, int unit,
                                      LatentBlockBarriers<Barrier>& barriers, Vector16* memory, Work& work,
                                      const KernelWaits& waits)
-      : team_(team),
-        shape_(shape),
-        unit_(unit),
-        barriers_(barriers),
-        memory_(memory),
-        at_(shape, static_cast<int>(sizeof(T)), 0, Work::kTileVectors),
-        work_(work),
-        waits_(waits) {}
+      : Base(team, shape, unit, barriers, memory, work, waits, 0, Work::kTileVectors) {}
 
   // All lanes of all blocks of all clusters, which all run at once. A block may end when all blocks of its cluster have
   // returned.
@@ -69,7 +69,7 @@ class LatentBlockBody {
     team_.sync();
     work_.project(x, rows + rank * at_.query_vectors * 4,
                   [&](int token, int row, float value) { scratch.latents[token * cached + row] = value; });
-    gather(barriers_.queries, at_.queries, at_.query_vectors);
+    gather_directly(barriers_.queries, at_.queries, at_.query_vectors);
     work_.finish_queries(rows, queries);
     team_.sync();
     const int first = shape_.heads_of(unit_).begin;
@@ -137,22 +137,12 @@ class LatentBlockBody {
     }
     team_.sync();
     work_.values(attended, values + team_.block() * (at_.value_vectors * 16 / static_cast<int>(sizeof(T))));
-    gather(barriers_.values, at_.values, at_.value_vectors);
+    gather_directly(barriers_.values, at_.values, at_.value_vectors);
     put_unit_output<Work>(team_, shape_, unit_, scratch.outputs, partials, barriers_.arrivals,
                           [&](float* to) { work_.project_out(values, shape_.block_value_rows(), to); });
   }
 
  private:
-  HEDDLE_HOST_DEVICE float* floats(int vector) const { return reinterpret_cast<float*>(memory_ + vector); }
-  HEDDLE_HOST_DEVICE T* elements(int vector) const { return reinterpret_cast<T*>(memory_ + vector); }
-
-  // Each of these is called once, so only the first of a gatherer's two buffers is there.
-  HEDDLE_HOST_DEVICE void gather(GatherBarriers<Barrier>& barriers, int segments, int count) {
-    team_.sync();  // all lanes have written the block's own segment
-    ClusterGatherer<Team, Barrier>(team_, schedule::Peers::pairs, barriers, memory_ + segments, count, waits_)
-        .gather_directly(memory_ + segments + team_.block() * count, count);
-  }
-
   struct Merged {
     float value, largest, sum;
   };
@@ -172,15 +162,6 @@ class LatentBlockBody {
     return {value, largest, sum};
   }
   static constexpr float kLargestScore = 3.4028234e38f;
-
-  const Team& team_;
-  const LatentBlockShape& shape_;
-  int unit_;
-  LatentBlockBarriers<Barrier>& barriers_;
-  Vector16* memory_;
-  LatentBlockMemory at_;
-  Work& work_;
-  const KernelWaits& waits_;
 };
 
 }  // namespace heddle

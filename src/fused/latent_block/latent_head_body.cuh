@@ -12,20 +12,15 @@
 namespace heddle {
 
 template <class T, class Team, class Barrier, class Work>
-class LatentHeadBody {
+class LatentHeadBody : ClusterBlockBody<T, Team, Barrier, const LatentBlockShape&, LatentHeadMemory,
+                                        LatentBlockBarriers<Barrier>, Work> {
+  using Base =
+      ClusterBlockBody<T, Team, Barrier, const LatentBlockShape&, LatentHeadMemory, LatentBlockBarriers<Barrier>, Work>;
+  using Base::floats, Base::elements, Base::gather_by_tree;
+  using Base::team_, Base::shape_, Base::unit_, Base::barriers_, Base::memory_, Base::at_, Base::work_, Base::waits_;
+
  public:
-  // `memory`: LatentHeadMemory.end vectors of shared memory.
-  HEDDLE_HOST_DEVICE LatentHeadBody(const Team& team, const LatentBlockShape& shape, int unit,
-                                    LatentBlockBarriers<Barrier>& barriers, Vector16* memory, Work& work,
-                                    const KernelWaits& waits)
-      : team_(team),
-        shape_(shape),
-        unit_(unit),
-        barriers_(barriers),
-        memory_(memory),
-        at_(shape, static_cast<int>(sizeof(T))),
-        work_(work),
-        waits_(waits) {}
+  using Base::Base;
 
   // All lanes of all blocks of the cluster. A block may end when all blocks of its cluster have returned.
   HEDDLE_HOST_DEVICE void run(const LatentBlockScratch& scratch, float* partials) {
@@ -40,15 +35,6 @@ class LatentHeadBody {
   }
 
  private:
-  HEDDLE_HOST_DEVICE float* floats(int vector) const { return reinterpret_cast<float*>(memory_ + vector); }
-  HEDDLE_HOST_DEVICE T* elements(int vector) const { return reinterpret_cast<T*>(memory_ + vector); }
-
-  HEDDLE_HOST_DEVICE void gather(GatherBarriers<Barrier>& barriers, int segments, int count) {
-    team_.sync();  // all lanes have written the block's own segment
-    ClusterGatherer<Team, Barrier> gatherer(team_, schedule::Peers::pairs, barriers, memory_ + segments, count, waits_);
-    gatherer.gather(memory_ + segments + team_.block() * count, count);
-  }
-
   // Lines 2 to 4.
   HEDDLE_HOST_DEVICE void project() {
     const int rank = team_.block(), each = shape_.block_latent_rows();
@@ -60,8 +46,8 @@ class LatentHeadBody {
     work_.project(x, floats(at_.queries) + rank * at_.query_vectors * 4, [&](int token, int row, float value) {
       latents[rank * at_.latent_vectors * 4 + token * each + row - first] = value;
     });
-    gather(barriers_.queries, at_.queries, at_.query_vectors);
-    gather(barriers_.latents, at_.latents, at_.latent_vectors);
+    gather_by_tree(barriers_.queries, at_.queries, at_.query_vectors);
+    gather_by_tree(barriers_.latents, at_.latents, at_.latent_vectors);
     work_.finish_queries(floats(at_.queries), elements(at_.heads));
     for (int t = 0; t < shape_.tokens; ++t)
       work_.finish_latent(
@@ -79,7 +65,7 @@ class LatentHeadBody {
     work_.absorb(elements(at_.heads), [&](int token, int, int element, T value) {
       segments[rank * of_segment + token * each + element - first] = value;
     });
-    gather(barriers_.absorbed, at_.elements, at_.element_vectors);
+    gather_by_tree(barriers_.absorbed, at_.elements, at_.element_vectors);
     for (int i = team_.lane(); i < shape_.tokens * shape_.latent_dim; i += team_.lanes()) {
       const int token = i / shape_.latent_dim, element = i % shape_.latent_dim;
       absorbed[token * cached + element] = segments[element / each * of_segment + token * each + element % each];
@@ -125,15 +111,6 @@ class LatentHeadBody {
       values[i] = Work::rounded(sums[i]);
     team_.sync();
   }
-
-  const Team& team_;
-  const LatentBlockShape& shape_;
-  int unit_;
-  LatentBlockBarriers<Barrier>& barriers_;
-  Vector16* memory_;
-  LatentHeadMemory at_;
-  Work& work_;
-  const KernelWaits& waits_;
 };
 
 }  // namespace heddle
