@@ -50,6 +50,12 @@ struct HeadKernelParams {
   KernelWaits waits;
 };
 
+__device__ inline std::uint64_t head_cycles() {
+  std::uint64_t cycles;
+  asm volatile("mov.u64 %0, %%clock64;" : "=l"(cycles));
+  return cycles;
+}
+
 // Softmax statistics of warps.
 struct HeadStatistics {
   float maxima[kMostHeadsOfUnit][kHeadWarps];
@@ -79,7 +85,7 @@ class HeadWork {
         work_(reinterpret_cast<float*>(memory + params.work)),
         my_ring_(reinterpret_cast<uint4*>(memory + params.ring) + warp() * kStepVectors),
         statistics_(statistics),
-        began_(clock64()),
+        began_(head_cycles()),
         group_(warp()),
         next_{.chunks = (shape_.hidden / kChunk - warp() + kHeadWarps - 1) / kHeadWarps, .group = warp()} {
     next_.of_output = next_.chunks == 0;
@@ -87,8 +93,7 @@ class HeadWork {
 
   __device__ void mark(DecodeBlockPhase phase) const {
     if (block_.times == nullptr || threadIdx.x != 0) return;
-    block_.times[static_cast<int>(blockIdx.x) * kBlockPhases + static_cast<int>(phase)] =
-        static_cast<std::uint64_t>(clock64() - began_);
+    block_.times[static_cast<int>(blockIdx.x) * kBlockPhases + static_cast<int>(phase)] = head_cycles() - began_;
   }
 
   // Fills the ring: weights, which no kernel writes.
@@ -557,7 +562,7 @@ class HeadWork {
   float* work_;
   uint4* my_ring_;
   HeadStatistics& statistics_;
-  std::int64_t began_;
+  std::uint64_t began_;
   int group_;  // of rows of Wo, this warp's next
   Cursor next_;
   int filled_ = 0;  // the slot that is filled next; when all are filled, the one that is read next
