@@ -3,7 +3,8 @@
 
     bench/report_cluster.py [RESULTS_FOLDER [OUTPUT]]
 
-Reads `gpu-X-cluster.json` (`heddle bench cluster`) and `gpu-X-block-*.json` (`heddle bench block`). All figures come from the files;
+Reads `gpu-X-cluster.json` (`heddle bench cluster`), `gpu-X-block-*.json` (`heddle bench block`) and `gpu-X-figure-20-*.json` (with
+`--figure 20`). All figures come from the files;
 do not edit the page by hand.
 """
 import argparse
@@ -99,6 +100,22 @@ def phases(record):
     return "Cycles of each phase, the median of all blocks of the fastest mapping:\n\n" + table(["context", "how", *PHASES], rows) if rows else ""
 
 
+def figure_20(record):
+    """The fastest way of each split in clusters of each size."""
+    rows = []
+    for context in record["contexts"]:
+        fused = [way for way in context["ways"] if "split" in way]
+        for cluster in sorted({way["cluster"] for way in fused}):
+            of = {split: min((way for way in fused if (way["cluster"], way["split"]) == (cluster, split)),
+                             key=lambda way: way["seconds"]["median"], default=None) for split in ("tokens", "head")}
+            if None in of.values():
+                continue
+            token, head = of["tokens"]["seconds"]["median"], of["head"]["seconds"]["median"]
+            rows.append([context["context"], cluster, us(token), us(head), f"{head / token:.2f}x",
+                         *(f"{of[split]['paper_dsmem_bytes_of_head'] / 1024:.1f}" for split in ("tokens", "head"))])
+    return table(["context", "cluster", "SplitToken, us", "SplitHead, us", "ratio", "SplitToken, KiB a head", "SplitHead, KiB a head"], rows)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("results", nargs="?", type=pathlib.Path, default=ROOT / "bench" / "results")
@@ -123,6 +140,10 @@ def main():
         page += [f"## {record['gpu']['name']}: the attention block of {record['shape']}, batch {record['batch']}", "",
                  f"From `{name}`, commit {record['commit']}: float16, {record['layers']} layers in a graph. Separate operators and the four"
                  " fastest mappings of the fused block, interleaved.", "", block(record), phases(record)]
+    for name, record in records_of(options.results, "gpu-*-figure-20-*.json"):
+        page += [f"## {record['gpu']['name']}: SplitToken and SplitHead, {record['shape']}, batch {record['batch']} (Fig. 20)", "",
+                 f"From `{name}`, commit {record['commit']}: the fastest way of each, interleaved, and bytes through distributed shared memory"
+                 " in the cluster of a head by the paper's formulas.", "", figure_20(record)]
     options.output.write_text("\n".join(page).rstrip() + "\n", encoding="utf-8")
 
 

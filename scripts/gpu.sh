@@ -36,6 +36,8 @@
 #                  llama-3.3-70b where it fits (4 minutes)
 #     decode-choice  decode steps with fused attention: goldens, the 1000 sums by a demo model with wide heads, on one rank and on two
 #                  that share the GPU, `heddle tune decode` of each MODEL (3 minutes)
+#     cluster-figures  issue 24: the kernel of SplitHead against float64; the attention block of llama-2-7b and llama-3-8b in every
+#                  mapping (figures 9, 11 and 13) and SplitToken beside SplitHead (figure 20) (60 s)
 #     token-weave  issue 28, on every GPU, or on 2 ranks that share one (records named shared): the 1000 sums in every mode, in
 #                  weave with steps in two parts; figures 4, 14, 12, 9, 11, 10, 5, 6 and 7, `heddle tune token-weave`, the norm's
 #                  course, also under memcheck (9 minutes)
@@ -89,7 +91,7 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
     --seconds) seconds=$(number_of "$@") || exit; shift 2 ;;
     --help | -h) usage 0 ;;
     smoke | cases | bench | conformance | soak | failure | threads | sanitize | replays) steps+=("$1"); shift ;;
-    gpu-tests | decode | plain | prefill | startup | operators | compared | memcheck | short | broken | accuracy | tp | every-gpu | decode-choice | token-weave | sequence-attention | fused | load | generate | batches | pages | vllm | flashinfer)
+    gpu-tests | decode | plain | prefill | startup | operators | compared | memcheck | short | broken | accuracy | tp | every-gpu | decode-choice | cluster-figures | token-weave | sequence-attention | fused | load | generate | batches | pages | vllm | flashinfer)
       one_gpu_steps+=("$1"); shift ;;
     mutations) one_gpu_steps+=("$1"); shift ;;
     one-gpu) one_gpu_steps+=(gpu-tests decode prefill startup operators accuracy memcheck); shift ;;
@@ -620,6 +622,20 @@ decode_choice() {
   for model in "${models[@]}"; do run "decode-choice-tune-$model" 100 "$bin/heddle" tune decode --model "synth:$model" --device cuda; done
 }
 
+# A kernel that is wrong need not be fast, so its tests come first.
+cluster_figures() {
+  local card model
+  card=$(name_of_card)
+  run cluster-figures-tests 20 "$bin/test_fused" '--gtest_filter=*DecodeBlockOnGpu.*SplitHead*' \
+    "--gtest_output=json:$logs/cluster-figures-test_fused.json"
+  for model in llama-2-7b llama-3-8b; do
+    run "figure-20-$model" 15 "$bin/heddle" bench block --figure 20 --shape $model --repeats 7 \
+      --json "$logs/gpu-$card-figure-20-$model.json"
+    run "cluster-figures-block-$model" 20 "$bin/heddle" bench block --shape $model --repeats 5 \
+      --json "$logs/gpu-$card-block-$model.json"
+  done
+}
+
 name_of_card() {  # h200
   nvidia-smi --query-gpu=name --format=csv,noheader | grep -oE '[A-Z][0-9]+' | head -n 1 | tr '[:upper:]' '[:lower:]'
 }
@@ -848,6 +864,7 @@ for step in "${steps[@]}"; do
     tp) tp ;;
     every-gpu) every_gpu ;;
     decode-choice) decode_choice ;;
+    cluster-figures) cluster_figures ;;
     token-weave) token_weave ;;
     sequence-attention) sequence_attention ;;
     fused) fused ;;

@@ -12,6 +12,7 @@
 #include "fused/decode_block_body.cuh"
 #include "fused/decode_block_cpu.h"
 #include "fused/decode_block_sm90.h"
+#include "fused/decode_head_plan.h"
 #include "fused/one_block.h"
 #include "kernels/preconditions.h"
 
@@ -24,6 +25,7 @@ template <class T>
 void decode_block_cpu(const DecodeBlockParams& params, ThreadPool& pool) {
   DecodeBlockShape shape = shape_of(params);
   shape.mapping.cluster = 1;  // other blocks would have to make progress, which a pool's pieces need not
+  shape.mapping.split = DecodeSplit::tokens;  // one block has them all, and the whole head
   const UnitOutputs scratch = scratch_of(params);
   pool.parallel_for(shape.units(), 1, [&](std::int64_t begin, std::int64_t end) {
     const OneBlock team;
@@ -69,6 +71,8 @@ void require_params(const DecodeBlockParams& params, const DecodeBlockShape& sha
   require(params.output.dtype == dtype && params.kv.dtype == dtype,
           "{}: qkv is {}, output {}, the cache {}: expected the same", kOp, name_of(dtype),
           name_of(params.output.dtype), name_of(params.kv.dtype));
+  require(!shape.splits_head() || (params.query_norm == nullptr && params.key_norm == nullptr),
+          "{}: norms of queries and keys, SplitHead has only slices of them", kOp);
   require_array(params.norm, tokens, kOp, "norm");
   require_array(params.positions, tokens, kOp, "positions");
   require_array(params.inv_freq, tokens, kOp, "inv_freq");
@@ -152,6 +156,23 @@ std::size_t decode_block_scratch_bytes(const DecodeBlockShape& shape) {
   return sizeof(std::uint32_t) * counter_words(shape) + sizeof(float) * std::max(of_clusters, of_stream);
 }
 
+namespace {
+
+// Of SplitHead, on any device.
+std::string why_not_split(const DecodeBlockShape& shape) {
+  const int cluster = shape.mapping.cluster;
+  if (shape.mapping.streamed_blocks > 0) return "SplitHead has clusters, not streamed blocks";
+  if (shape.head_dim % (2 * cluster) != 0)
+    return fmt::format("head_dim {} is not a multiple of 2 for each of {} blocks", shape.head_dim, cluster);
+  if (shape.mapping.exchanged < DecodeHeadPlan::kRows * shape.tokens ||
+      shape.mapping.exchanged < 4 * shape.most_heads())
+    return fmt::format("{} floats exchanged at a time, SplitHead takes at least {} for each of {} tokens",
+                       shape.mapping.exchanged, DecodeHeadPlan::kRows, shape.tokens);
+  return {};
+}
+
+}  // namespace
+
 std::string why_not_fused(const DecodeBlockShape& shape, DType weights, DeviceKind device) {
   const int cluster = shape.mapping.cluster, parts = shape.mapping.parts;
   if (shape.tokens > kMostBlockTokens)
@@ -167,6 +188,8 @@ std::string why_not_fused(const DecodeBlockShape& shape, DType weights, DeviceKi
     return fmt::format("{} streamed blocks, expected 0 for none, or the number of SMs", shape.mapping.streamed_blocks);
   if (shape.mapping.streamed_blocks > 0 && shape.partials != 1)
     return fmt::format("{} partials, streamed blocks have one", shape.partials);
+  if (shape.splits_head())
+    if (std::string why = why_not_split(shape); !why.empty()) return why;
   if (device == DeviceKind::cpu) return {};
   if constexpr (kHaveCuda)
     return shape.mapping.streamed_blocks > 0 ? why_not_streamed_sm90(shape, weights)

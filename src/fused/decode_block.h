@@ -1,5 +1,5 @@
 // The attention block of a decoding step in one launch: RMSNorm, QKV projection, attention over the paged KV cache and
-// output projection (ClusterFusion, Alg. 3, "SplitToken"). For token t, the only new one of its sequence,
+// output projection (ClusterFusion, Alg. 3, "SplitToken"; Alg. 5, "SplitHead", as a variant). For token t, the only new one of its sequence,
 //   z     = residual[t] + deltas[0][t] + ... + deltas[num_deltas - 1][t]      -> new_residual[t]
 //   x     = round(z / sqrt(mean(z^2) + eps) * norm)
 //   q,k,v = x Wqkv^T + bias; q and k normalised head by head where there are qk norms, then rotated (rope.h)
@@ -11,7 +11,8 @@
 // shapes, mapping and context lengths alone, so a call repeats bit for bit.
 //
 // A unit is a KV head and some of its query heads; decode_block_plan.h says which cluster block does what. What blocks of
-// a cluster exchange goes through distributed shared memory: sums of squares, x, q, k and v, partial attention.
+// a cluster exchange goes through distributed shared memory: sums of squares, x, q, k and v, partial attention; by
+// SplitHead, which takes no qk norms, scores and outputs.
 #pragma once
 
 #include <cstddef>

@@ -106,6 +106,29 @@ class DecodeBlockCpuWork : public BlockRowsCpu<T> {
     }
   }
 
+ protected:
+  // Pair i of a head.
+  void rotate_pair(float& low, float& high, int i, int position) const {
+    const double angle = static_cast<double>(static_cast<float>(position) * params_.inv_freq[i]);
+    const float cosine = static_cast<float>(std::cos(angle)) * params_.rope_scale;
+    const float sine = static_cast<float>(std::sin(angle)) * params_.rope_scale;
+    const float low_before = low, high_before = high;
+    low = low_before * cosine - high_before * sine;
+    high = high_before * cosine + low_before * sine;
+  }
+
+  T* slot(void* half, int token, int position) const {
+    const PagedKv& kv = params_.kv;
+    const std::int32_t page = params_.sequences.pages(token)[position / kv.page_size];
+    return static_cast<T*>(half) + kv.offset(page, shape_.kv_head(unit_), position % kv.page_size);
+  }
+
+  const DecodeBlockParams& params_;
+  const DecodeBlockShape shape_;
+  const Team& team_;
+  int unit_;
+  DecodeRange heads_;
+
  private:
   float z(int token, int feature) const {
     return BlockRowsCpu<T>::pending_sum(params_.residual, params_.deltas, params_.num_deltas, token, feature);
@@ -121,20 +144,7 @@ class DecodeBlockCpuWork : public BlockRowsCpu<T> {
 
   void rotate(float* head, int position) const {
     const int half = shape_.head_dim / 2;
-    for (int i = 0; i < half; ++i) {
-      const double angle = static_cast<double>(static_cast<float>(position) * params_.inv_freq[i]);
-      const float cosine = static_cast<float>(std::cos(angle)) * params_.rope_scale;
-      const float sine = static_cast<float>(std::sin(angle)) * params_.rope_scale;
-      const float low = head[i], high = head[i + half];
-      head[i] = low * cosine - high * sine;
-      head[i + half] = high * cosine + low * sine;
-    }
-  }
-
-  T* slot(void* half, int token, int position) const {
-    const PagedKv& kv = params_.kv;
-    const std::int32_t page = params_.sequences.pages(token)[position / kv.page_size];
-    return static_cast<T*>(half) + kv.offset(page, shape_.kv_head(unit_), position % kv.page_size);
+    for (int i = 0; i < half; ++i) rotate_pair(head[i], head[i + half], i, position);
   }
 
   void append(const float* head, int token, bool is_key) const {
@@ -170,12 +180,6 @@ class DecodeBlockCpuWork : public BlockRowsCpu<T> {
       take(slot(params_.kv.keys, token, position), slot(params_.kv.values, token, position));
     if (team_.block() == team_.blocks() - 1) take(heads + count * dim, heads + (count + 1) * dim);
   }
-
-  const DecodeBlockParams& params_;
-  const DecodeBlockShape shape_;
-  const Team& team_;
-  int unit_;
-  DecodeRange heads_;
 };
 
 }  // namespace heddle

@@ -28,6 +28,10 @@ enum class DecodeNorm : std::uint8_t { shared, every_block };
 // Whether a block asks for the weights of its next phase (the L2 cache keeps them) before it waits for others.
 enum class DecodePrefetch : std::uint8_t { none, next_weights };
 
+// What the blocks of a cluster share in attention. By ClusterFusion's SplitToken (Alg. 3), the older keys; by its
+// SplitHead (Alg. 5), the elements of each head, a variant to compare with (decode_head_plan.h).
+enum class DecodeSplit : std::uint8_t { tokens, head };
+
 // Which way a GPU computes it; the CPU takes clusters of one block. It chooses the order of sums, and nothing else.
 struct DecodeBlockMapping {
   int cluster = 1;  // blocks: 1, 2, 4, 8 or 16
@@ -37,6 +41,8 @@ struct DecodeBlockMapping {
   DecodeNorm norm = DecodeNorm::shared;
   // More than 0: no clusters, but so many blocks, one an SM, that share all rows and keys (decode_stream_plan.h).
   int streamed_blocks = 0;
+  DecodeSplit split = DecodeSplit::tokens;
+  int exchanged = 2048;  // SplitHead: scores or outputs, float32, that a block sums with others' at a time
 };
 
 struct DecodeRange {
@@ -67,6 +73,13 @@ HEDDLE_HOST_DEVICE constexpr DecodeRange decode_output_rows(int hidden, int rank
   return {tiles.begin * kDecodeRowTile, end < hidden ? end : hidden};
 }
 
+// Element i of block `rank`'s slice of a query or key, by SplitHead: one half of a slice are neighbours in the head's first
+// half, the other their partners in its second half, which RoPE rotates together.
+HEDDLE_HOST_DEVICE constexpr int decode_key_element(int head_dim, int slice, int rank, int i) {
+  const int half = slice / 2;
+  return rank * half + (i < half ? i : head_dim / 2 + i - half);
+}
+
 struct DecodeBlockShape {
   int tokens = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, partials = 1;
   DecodeBlockMapping mapping;
@@ -90,28 +103,44 @@ struct DecodeBlockShape {
   // The features that a block normalises; as many in every block.
   HEDDLE_HOST_DEVICE constexpr int slice() const { return hidden / mapping.cluster; }
   HEDDLE_HOST_DEVICE constexpr DecodeRange features_of(int rank) const {
-    if (mapping.norm == DecodeNorm::every_block) return {0, hidden};
+    if (mapping.norm == DecodeNorm::every_block || splits_head()) return {0, hidden};
     return {rank * slice(), (rank + 1) * slice()};
   }
 
-  // Rows of Wqkv: a unit's are those of its query heads, of its key and of its value, numbered from 0.
+  // SplitHead: a block has as many elements of each head, neighbours of a value, of a query or a key as below.
+  HEDDLE_HOST_DEVICE constexpr bool splits_head() const { return mapping.split == DecodeSplit::head; }
+  HEDDLE_HOST_DEVICE constexpr int head_slice() const { return head_dim / mapping.cluster; }
+  HEDDLE_HOST_DEVICE constexpr int value_element(int rank, int i) const { return rank * head_slice() + i; }
+  HEDDLE_HOST_DEVICE constexpr int key_element(int rank, int i) const {
+    return decode_key_element(head_dim, head_slice(), rank, i);
+  }
+
+  // Rows of Wqkv: a unit's are those of its query heads, of its key and of its value, numbered from 0; by SplitHead,
+  // those of the first block's slices, then those of the next one's.
   HEDDLE_HOST_DEVICE constexpr int unit_rows(int unit) const { return (heads_of(unit).count() + 2) * head_dim; }
   static constexpr int kRowTile = kDecodeRowTile;
   HEDDLE_HOST_DEVICE constexpr int block_rows() const {
+    if (splits_head()) return (most_heads() + 2) * head_slice();
     const int each = ((most_heads() + 2) * head_dim + mapping.cluster - 1) / mapping.cluster;
     return (each + kRowTile - 1) / kRowTile * kRowTile;
   }
   HEDDLE_HOST_DEVICE constexpr DecodeRange rows_of(int unit, int rank) const {
-    const int all = unit_rows(unit), begin = rank * block_rows(), end = begin + block_rows();
+    const int all = unit_rows(unit), each = splits_head() ? all / mapping.cluster : block_rows();
+    const int begin = rank * each, end = begin + each;
     return {begin < all ? begin : all, end < all ? end : all};
   }
   HEDDLE_HOST_DEVICE constexpr int qkv_row(int unit, int row) const {
+    if (!splits_head()) return qkv_head(unit, row / head_dim) * head_dim + row % head_dim;
+    const int each = unit_rows(unit) / mapping.cluster, rank = row / each, head = row % each / head_slice();
+    const int i = row % each % head_slice();
+    const bool of_value = head == heads_of(unit).count() + 1;
+    return qkv_head(unit, head) * head_dim + (of_value ? value_element(rank, i) : key_element(rank, i));
+  }
+  // Of Wqkv's heads, the unit's: its query heads, its key, its value.
+  HEDDLE_HOST_DEVICE constexpr int qkv_head(int unit, int head) const {
     const DecodeRange of = heads_of(unit);
-    const int of_heads = of.count() * head_dim;
-    if (row < of_heads) return of.begin * head_dim + row;
-    const int of_kind = row - of_heads;  // of the key, then of the value
-    const int kind = of_kind / head_dim;
-    return (heads + kind * kv_heads + kv_head(unit)) * head_dim + of_kind % head_dim;
+    if (head < of.count()) return of.begin + head;
+    return heads + (head - of.count()) * kv_heads + kv_head(unit);
   }
 
   // Of the keys [first, first + count) of a sequence, those of a block.
@@ -220,5 +249,8 @@ static_assert(decode_block_plan_is_complete({16, 4096, 32, 8, 128, 8, {16}}));
 static_assert(decode_block_plan_is_complete({1, 3584, 28, 4, 128, 3, {8, 2}}));
 static_assert(decode_block_plan_is_complete({1, 5120, 40, 40, 128, 7, {2}}));
 static_assert(decode_block_plan_is_complete({2, 2048, 32, 8, 64, 1, {8, 4}}));
+static_assert(decode_block_plan_is_complete({1, 4096, 32, 32, 128, 8, {.cluster = 4, .split = DecodeSplit::head}}));
+static_assert(
+    decode_block_plan_is_complete({1, 3584, 28, 4, 128, 3, {.cluster = 8, .parts = 2, .split = DecodeSplit::head}}));
 
 }  // namespace heddle

@@ -627,6 +627,7 @@ auto with_kernel(const DecodeBlockShape& shape, DType weights, const F& f) {
 }  // namespace
 
 std::string why_not_fused_sm90(const DecodeBlockShape& shape, DType weights) {
+  if (shape.splits_head()) return why_not_split_sm90(shape, weights);
   constexpr std::size_t kMostShared = std::size_t{225} << 10;
   if (weights == DType::float32) return "weights are float32, the fused block takes bfloat16 and float16";
   if (shape.head_dim != 64 && shape.head_dim != 128)
@@ -642,6 +643,7 @@ std::string why_not_fused_sm90(const DecodeBlockShape& shape, DType weights) {
 }
 
 int decode_block_clusters(const DecodeBlockShape& shape, DType weights, Device device) {
+  if (shape.splits_head()) return decode_head_clusters(shape, weights, device);
   return with_kernel(shape, weights, [&](auto kernel) {
     return clusters_of_device(kDecodeBlock, reinterpret_cast<const void*>(kernel), launch_of(shape), device);
   });
@@ -656,6 +658,7 @@ void decode_block_sm90(const DecodeBlockParams& params, const Lane& lane) {
               (params.num_deltas == 0 || rows_are_aligned(params.deltas)) && is_aligned(params.norm),
           "decode_block: rows of the residual, the deltas or the norm are not aligned to 16 bytes");
   if (shape.mapping.streamed_blocks > 0) return decode_stream_sm90(params, lane);
+  if (shape.splits_head()) return decode_head_sm90(params, lane);
   const KernelParams all{.block = params,
                          .shape = shape,
                          .scratch = scratch_of(params),

@@ -28,6 +28,11 @@ DecodeStreamScratch stream_scratch_of(const DecodeBlockParams& params);
 std::string why_not_streamed_sm90(const DecodeBlockShape& shape, DType weights);
 void decode_stream_sm90(const DecodeBlockParams& params, const Lane& lane);
 
+// The same for SplitHead.
+std::string why_not_split_sm90(const DecodeBlockShape& shape, DType weights);
+int decode_head_clusters(const DecodeBlockShape& shape, DType weights, Device device);
+void decode_head_sm90(const DecodeBlockParams& params, const Lane& lane);
+
 void decode_block_sm90(const DecodeBlockParams& params, const Lane& lane);
 
 }  // namespace heddle

@@ -185,6 +185,39 @@ TEST_P(DecodeBlockOnGpu, ComputesTheAttentionBlockInOneStream) {
     }
 }
 
+// SplitHead, against the oracle that its CPU twin is held against: every cluster that takes the shape, scores in tiles of
+// few keys and of many.
+TEST_P(DecodeBlockOnGpu, ComputesTheAttentionBlockBySplitHead) {
+  int mappings = 0;
+  for (const DType dtype : {DType::bfloat16, DType::float16}) {
+    DecodeBlockCase plain = with(kShapes[GetParam()], {}, dtype);
+    plain.qk_norm = false;
+    if (plain.tokens() > 8) plain.contexts.resize(8);
+    DecodeBlockOperands host(plain);
+    const DecodeBlockResult expected = oracle_of(plain, host);
+    for (const int cluster : {2, 4, 8})
+      for (int parts = 1; parts <= plain.heads / plain.kv_heads; parts *= 2)
+        for (const int exchanged : {512, 2048}) {
+          const DecodeBlockCase of = with(
+              plain, {.cluster = cluster, .parts = parts, .split = DecodeSplit::head, .exchanged = exchanged}, dtype);
+          const DecodeBlockShape shape = shape_of(host.params(of));
+          if (!why_not_fused(shape, dtype, DeviceKind::cuda).empty() || shape.partials > shape.units()) continue;
+          SCOPED_TRACE(testing::Message() << name_of(dtype) << ", clusters of " << cluster << ", parts " << parts
+                                          << ", " << exchanged << " at a time");
+          GpuOperands gpu(of, host);
+          gpu.run();
+          ++mappings;
+          const Rows first = gpu.partials();
+          expect_close(of, expected, first, gpu.new_residual(), new_ones(of, host.cache, gpu.keys()),
+                       new_ones(of, host.cache, gpu.values()));
+          if (HasFatalFailure()) return;
+          for (int i = 0; i < 20; ++i) gpu.run();
+          ASSERT_EQ(bits(first), bits(gpu.partials()));
+        }
+  }
+  EXPECT_GT(mappings, 3);
+}
+
 // llama-2-7b's and llama-3-8b's, as far as an oracle is quick.
 TEST_F(OnGpu, DecodeBlockComputesALayerOfAModel) {
   const DecodeBlockCase shapes[] = {
@@ -217,6 +250,17 @@ TEST_F(OnGpu, DecodeBlockComputesALayerOfAModel) {
        .head_dim = 128,
        .page_size = 64,
        .mapping = {.streamed_blocks = 132},
+       .deltas = 1,
+       .dtype = DType::float16,
+       .deltas_dtype = DType::float16},
+      {.contexts = {3000},
+       .hidden = 4096,
+       .heads = 32,
+       .kv_heads = 32,
+       .head_dim = 128,
+       .page_size = 64,
+       .mapping = {.cluster = 4, .split = DecodeSplit::head},
+       .partials = 8,
        .deltas = 1,
        .dtype = DType::float16,
        .deltas_dtype = DType::float16},

@@ -41,6 +41,10 @@ void run_block_bench(const BlockBenchOptions& options) {
   if (std::ranges::find(names, options.shape) == names.end())
     throw_error<InputError>("--shape: no shape {}, expected one of {}", printable_text(options.shape),
                             fmt::join(names, ", "));
+  const std::vector<std::string> of_heads = decode_block_shapes();
+  if (options.figure != 0 && std::ranges::find(of_heads, options.shape) == of_heads.end())
+    throw_error<InputError>("--figure: {} is of keys and values of heads, --shape {} has latents", options.figure,
+                            options.shape);
   if (!kHaveCuda) throw_error<Failure>("bench block measures a Hopper GPU, and this build has no CUDA");
   ordered_json record = bench_record("block", {});
   for (const char* field : {"model", "threads", "dtype", "compute"}) record.erase(field);
@@ -49,6 +53,7 @@ void run_block_bench(const BlockBenchOptions& options) {
   record["shape"] = options.shape;
   record["batch"] = options.batch;
   record["layers"] = options.layers;
+  if (options.figure != 0) record["figure"] = options.figure;
   ordered_json contexts = ordered_json::array();
   std::vector<std::vector<std::string>> rows{
       {"context", "how", "us", "p10", "p90", "of roofline", "against separate", "differs by"}};
@@ -96,6 +101,10 @@ void add_block_benchmark(CLI::App& bench) {
   command->add_option("--shape", options->shape,
                       fmt::format("Of which model: {}; default {}", fmt::join(shape_names(), ", "), options->shape));
   command->add_option("--context", options->contexts, "Tokens in the cache; default 1024,4096,16384")->delimiter(',');
+  command
+      ->add_option("--figure", options->figure,
+                   "20: SplitToken beside SplitHead, as in ClusterFusion's figure 20, in clusters of 2, 4 and 8")
+      ->check(CLI::IsMember({20}));
   add_number_option<int>(*command, "--batch", options->batch, "Sequences; default 1", {.min = 1, .max = 16});
   add_number_option<int>(*command, "--layers", options->layers, "Layers in a sample; default 8", {.min = 1, .max = 64});
   add_number_option<int>(*command, "--repeats", options->repeats, "Samples; default 10", {.min = 1, .max = 10000});

@@ -20,6 +20,7 @@ struct BlockBenchOptions {
   std::string shape = "llama-2-7b";
   std::vector<int> contexts{1024, 4096, 16384};
   int batch = 1, layers = 8, repeats = 10;
+  int figure = 0;  // of ClusterFusion; 0: every mapping of the fused block
   std::optional<std::string> json_file;
 };
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "cli/bench/quantile.h"
 #include "fused/decode_block.h"
 #include "fused/decode_block_sm90.h"
+#include "fused/decode_head_plan.h"
 #include "kernels/attention/attention.h"
 #include "kernels/attention/rope_append.h"
 #include "kernels/linear/linear.h"
@@ -91,6 +93,22 @@ class DecodeBlockBench final : public BlockBench {
   BenchDevice& device() override { return device_; }
 
  private:
+  std::vector<BlockWay> every_mapping();
+  std::vector<BlockWay> figure_20();
+
+  // Nothing where no kernel takes it.
+  void add_fused(std::vector<BlockWay>& ways, std::string name, const DecodeBlockMapping& mapping, int partials) {
+    std::function<double()> run = fused_timer(mapping, partials);
+    if (!run) return;
+    ways.push_back({.name = std::move(name),
+                    .run = std::move(run),
+                    .difference = difference(mapping, partials),
+                    .details = {{"cluster", mapping.cluster},
+                                {"parts", mapping.parts},
+                                {"partials", partials},
+                                {"cycles_to_end_of_phase", phases(mapping, partials)}}});
+  }
+
   std::function<double()> plain_timer() {
     plan_attention({.kv = layers_[0].kv,
                     .sequences = sequences_,
@@ -260,28 +278,64 @@ constexpr BlockVariant kVariants[] = {
     {"shared norm, tree", DecodeMerge::tree, DecodePrefetch::next_weights, DecodeNorm::shared, 8},
 };
 
-std::vector<BlockWay> DecodeBlockBench::ways() {
-  std::vector<BlockWay> all{{.name = "separate operators", .run = plain_timer()}};
-  const auto add = [&](std::string name, const DecodeBlockMapping& mapping, int partials) {
-    std::function<double()> run = fused_timer(mapping, partials);
-    if (!run) return;
-    all.push_back({.name = std::move(name),
-                   .run = std::move(run),
-                   .difference = difference(mapping, partials),
-                   .details = {{"cluster", mapping.cluster},
-                               {"parts", mapping.parts},
-                               {"partials", partials},
-                               {"cycles_to_end_of_phase", phases(mapping, partials)}}});
-  };
-  add("streamed, a block an SM", {.streamed_blocks = num_sms()}, 1);
+std::vector<BlockWay> DecodeBlockBench::every_mapping() {
+  std::vector<BlockWay> all;
+  add_fused(all, "streamed, a block an SM", {.streamed_blocks = num_sms()}, 1);
   for (const int cluster : {2, 4, 8, 16})
     for (int parts = 1; parts <= group(); ++parts)
       for (const BlockVariant& variant : kVariants) {
         if (group() % parts != 0 && parts != ceil_div(group(), 4)) continue;
         const DecodeBlockMapping mapping{cluster, parts, variant.merge, variant.prefetch, variant.norm};
         const int count = std::min(variant.partials, shape_.kv_heads * parts);
-        add(fmt::format("clusters of {}, parts {}, {}", cluster, parts, variant.name), mapping, count);
+        add_fused(all, fmt::format("clusters of {}, parts {}, {}", cluster, parts, variant.name), mapping, count);
       }
+  return all;
+}
+
+// SplitToken as ClusterFusion has it, by ClusterReduce, and the fastest that was seen, beside SplitHead with as many scores
+// and outputs in an exchange. Bytes are those of appendix B.2.
+std::vector<BlockWay> DecodeBlockBench::figure_20() {
+  std::vector<BlockWay> all;
+  const int parts = ceil_div(group(), 4), partials = std::min(kMostBlockPartials, shape_.kv_heads * parts);
+  const auto add = [&](const std::string& name, const DecodeBlockMapping& mapping, std::int64_t bytes) {
+    const std::size_t before = all.size();
+    add_fused(all, name, mapping, partials);
+    if (all.size() == before) return;
+    all.back().details["split"] = mapping.split == DecodeSplit::head ? "head" : "tokens";
+    all.back().details["paper_dsmem_bytes_of_head"] = bytes;
+  };
+  for (const int cluster : {2, 4, 8}) {
+    const std::int64_t of_tokens = paper_split_token_traffic_bytes(shape_.head_dim, cluster);
+    const std::int64_t of_head = paper_split_head_traffic_bytes(context_, shape_.hidden, cluster);
+    for (const DecodeMerge merge : {DecodeMerge::tree, DecodeMerge::directly})
+      add(fmt::format("SplitToken, clusters of {}, {}", cluster,
+                      merge == DecodeMerge::tree ? "by the tree" : "directly"),
+          {.cluster = cluster,
+           .parts = parts,
+           .merge = merge,
+           .prefetch = DecodePrefetch::none,
+           .norm = DecodeNorm::every_block},
+          of_tokens);
+    for (const DecodePrefetch prefetch : {DecodePrefetch::none, DecodePrefetch::next_weights})
+      for (const int exchanged : {1024, 2048, 8192}) {
+        const bool fetches = prefetch == DecodePrefetch::next_weights;
+        if (fetches && exchanged != 2048) continue;
+        add(fmt::format("SplitHead, clusters of {}, {} at a time{}", cluster, exchanged, fetches ? ", prefetch" : ""),
+            {.cluster = cluster,
+             .parts = parts,
+             .prefetch = prefetch,
+             .split = DecodeSplit::head,
+             .exchanged = exchanged},
+            of_head);
+      }
+  }
+  return all;
+}
+
+std::vector<BlockWay> DecodeBlockBench::ways() {
+  std::vector<BlockWay> all{{.name = "separate operators", .run = plain_timer()}};
+  std::vector<BlockWay> fused = options_.figure == 20 ? figure_20() : every_mapping();
+  std::ranges::move(fused, std::back_inserter(all));
   return all;
 }
 
