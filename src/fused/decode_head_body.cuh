@@ -80,18 +80,19 @@ class DecodeHeadBody
   // Lines 4 to 6, but for the sum over units. to [tokens][hidden], of which it writes this block's rows.
   template <class Reducer>
   HEDDLE_HOST_DEVICE void project_out(Reducer& reducer, float* to) {
-    const DecodeHeadPlan plan{shape_};
-    const DecodeRange mine = shape_.output_rows_of(team_.block());
+    const DecodeBlockShape& shape = shape_;  // by the base's name nvcc loses it within braces
+    const DecodeHeadPlan plan{shape};
+    const DecodeRange mine = shape.output_rows_of(team_.block());
     float* const outputs = floats(at_.reduced);
-    for (int i = 0; i * plan.tile_rows() < shape_.hidden; ++i) {
-      const DecodeRange tile = DecodeHeadPlan::tile_of({0, shape_.hidden}, i, plan.tile_rows());
+    for (int i = 0; i * plan.tile_rows() < shape.hidden; ++i) {
+      const DecodeRange tile = DecodeHeadPlan::tile_of({0, shape.hidden}, i, plan.tile_rows());
       work_.project_out(elements(at_.attended), tile, outputs);
       team_.sync();
       reducer.template reduce<float, ReduceOp::sum>(memory_ + at_.reduced, plan.output_vectors(tile.count()));
       team_.sync();
-      for (int at = team_.lane(); at < shape_.tokens * tile.count(); at += team_.lanes()) {
+      for (int at = team_.lane(); at < shape.tokens * tile.count(); at += team_.lanes()) {
         const int token = at / tile.count(), row = tile.begin + at % tile.count();
-        if (row >= mine.begin && row < mine.end) to[token * shape_.hidden + row] = outputs[at] + work_.output_bias(row);
+        if (row >= mine.begin && row < mine.end) to[token * shape.hidden + row] = outputs[at] + work_.output_bias(row);
       }
       team_.sync();
     }
