@@ -541,6 +541,8 @@ TEST(Bench, RefusesWhatItCannotMeasure) {
       {{"decode", "--model", model, "--case", "1x2,"}, "--case"},
       {{"operator", "--model", "tiny", "--operator", "softmax"}, "--operator"},
       {{"operator", "--model", "no-such-model"}, "no-such-model"},
+      {{"block", "--figure", "20", "--shape", "deepseek-v2-lite"}, "choose one of llama-"},
+      {{"block", "--figure", "21"}, "--figure: 21 not in {20}"},
       {{"operator", "--model", "tiny", "--device", "cpu", "--compare", "llama.cpp"}, "operators have torch"},
       {{"decode", "--model", model, "--batch", "1,"}, "--batch"},
       {{"decode", "--model", model, "--context", "-1"}, "--context"},

@@ -43,8 +43,9 @@ void run_block_bench(const BlockBenchOptions& options) {
                             fmt::join(names, ", "));
   const std::vector<std::string> of_heads = decode_block_shapes();
   if (options.figure != 0 && std::ranges::find(of_heads, options.shape) == of_heads.end())
-    throw_error<InputError>("--figure: {} is of keys and values of heads, --shape {} has latents", options.figure,
-                            options.shape);
+    throw_error<InputError>(
+        "--figure: {} divides the keys and values of heads, and --shape {} has latents; choose one of {}",
+        options.figure, options.shape, fmt::join(of_heads, ", "));
   if (!kHaveCuda) throw_error<Failure>("bench block measures a Hopper GPU, and this build has no CUDA");
   ordered_json record = bench_record("block", {});
   for (const char* field : {"model", "threads", "dtype", "compute"}) record.erase(field);
