@@ -79,6 +79,10 @@ if(HEDDLE_CUDA)
   find_package(CUDAToolkit REQUIRED)
   target_compile_options(heddle_settings INTERFACE "$<$<COMPILE_LANGUAGE:CUDA>:-gencode=arch=compute_90a,code=sm_90a;--expt-relaxed-constexpr>")
   target_compile_options(heddle_settings INTERFACE "$<INSTALL_INTERFACE:$<$<COMPILE_LANGUAGE:CUDA>:-std=c++20>>")  # see above
+  if(HEDDLE_CUDA_UNOPTIMISED)  # kernels choose by source
+    target_compile_options(heddle_settings INTERFACE
+      "$<BUILD_INTERFACE:$<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<NOT:$<STREQUAL:$<TARGET_PROPERTY:NAME>,heddle_kernels>>>:--Ofast-compile=max>>")
+  endif()
   # fmt 9 believes that nvcc has no constexpr, and then cannot check its format strings.
   target_compile_definitions(heddle_settings INTERFACE "$<$<COMPILE_LANGUAGE:CUDA>:FMT_USE_CONSTEXPR=1>")
 endif()

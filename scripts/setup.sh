@@ -13,7 +13,7 @@ packages=(g++ cmake ninja-build pkgconf libfmt-dev nlohmann-json3-dev libcli11-d
   libboost-dev libcurl4-openssl-dev libssl-dev
   libedit-dev libpng-dev openmpi-bin libopenmpi-dev libgtest-dev libgmock-dev librapidcheck-dev)
 
-if [ "$preset" = asan ]; then packages+=(clang-19 libclang-rt-19-dev llvm-19); fi
+if [ "$preset" = asan ] || [ "$preset" = tsan ]; then packages+=(clang-19 libclang-rt-19-dev llvm-19); fi
 
 say() { echo "heddle: $*"; }
 fail() {

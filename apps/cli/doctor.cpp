@@ -15,6 +15,7 @@
 #include "base/cuda_runtime.h"
 #include "base/device.h"
 #include "base/error.h"
+#include "base/sanitizer.h"
 #include "cli/commands.h"
 #include "cli/format_text.h"
 #include "cli/output.h"
@@ -79,12 +80,8 @@ std::string compiler() {
 
 std::vector<std::string> sanitizers() {
   std::vector<std::string> names;
-#ifdef __SANITIZE_ADDRESS__
-  names.emplace_back("address");
-#endif
-#ifdef __SANITIZE_THREAD__
-  names.emplace_back("thread");
-#endif
+  if (kAddressSanitizer) names.emplace_back("address");
+  if (kThreadSanitizer) names.emplace_back("thread");
   return names;
 }
 

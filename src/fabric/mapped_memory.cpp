@@ -4,17 +4,10 @@
 #include <cstdint>
 #include <cstring>
 
+#include "base/sanitizer.h"
 #include "device/atomics.h"
 
-#if defined(__SANITIZE_THREAD__)
-#define HEDDLE_UNDER_TSAN 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define HEDDLE_UNDER_TSAN 1
-#endif
-#endif
-
-#ifdef HEDDLE_UNDER_TSAN
+#if HEDDLE_THREAD_SANITIZER
 #include <sanitizer/tsan_interface.h>
 #endif
 
@@ -34,7 +27,7 @@ Word load_word(const void* place) {
   return word;
 }
 
-#ifdef HEDDLE_UNDER_TSAN
+#if HEDDLE_THREAD_SANITIZER
 // ThreadSanitizer does not know fences. To C++, a relaxed store behind a fence is a release of what came before that
 // fence, and of nothing after it. So a fiber of the thread, which knows of the thread what it had done at its last
 // fence, makes that release; the store itself is the thread's.
@@ -95,7 +88,7 @@ void copy_mapped(void* destination, const void* source, std::size_t bytes) {
 }
 
 void fence_mapped() {
-#ifdef HEDDLE_UNDER_TSAN
+#if HEDDLE_THREAD_SANITIZER
   at_last_fence.fence();
   Word here = 0;  // a full barrier of the processors that ThreadSanitizer runs on
   atomic_exchange<Order::seq_cst>(&here, 1);

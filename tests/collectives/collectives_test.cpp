@@ -3,6 +3,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/sanitizer.h"
 #include "collectives/all_reduce.h"
 #include "collectives/barrier.h"
 #include "collectives/cases.h"
@@ -34,11 +35,7 @@ TEST_P(EveryCollective, GivesTheBitsOfTheOracleByEveryAlgorithm) {
   });
 }
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int kMostRanks = 8;  // more take long on few cores, and show a sanitizer nothing new
-#else
-constexpr int kMostRanks = 16;
-#endif
+constexpr int kMostRanks = kSanitizer ? 8 : 16;  // more take long on few cores, and show a sanitizer nothing new
 
 std::vector<Setting> settings() {
   std::vector<Setting> all;

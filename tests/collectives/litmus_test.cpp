@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/sanitizer.h"
 #include "collectives/all_gather.cuh"
 #include "collectives/all_reduce.cuh"
 #include "collectives/all_to_all.cuh"
@@ -136,11 +137,7 @@ std::uint64_t word_of(int epoch, int rank, std::size_t i) {
   return static_cast<std::uint64_t>(epoch) << 32 | static_cast<std::uint64_t>(rank) << 16 | i;
 }
 
-#ifdef __SANITIZE_THREAD__
-constexpr int kEpochs = 1500;
-#else
-constexpr int kEpochs = 6000;
-#endif
+constexpr int kEpochs = kThreadSanitizer ? 1500 : 6000;
 
 struct LitmusShape {
   int ranks, blocks;

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/sanitizer.h"
 #include "base/team.h"
 #include "base/thread_pool.h"
 #include "conformance/run_cases.h"
@@ -14,11 +15,8 @@ namespace heddle::conformance {
 namespace {
 
 std::vector<int> large_worlds() {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return {8};  // more take long on few cores, and show a sanitizer nothing new
-#else
+  if (kSanitizer) return {8};  // more take long on few cores, and show a sanitizer nothing new
   return {8, 12, 16};
-#endif
 }
 
 void run_on_threads(int size, const Course& course) {

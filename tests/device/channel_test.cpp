@@ -1,6 +1,7 @@
 // The channel of src/device/channel.h on threads of the CPU: a thread per producer or consumer, ranks with heaps of
 // their own, random delays. Under ThreadSanitizer it also shows that the channel alone orders all accesses to the
 // buffers.
+#include "base/sanitizer.h"
 #include "device/channel_calls.h"
 
 #include <gtest/gtest.h>
@@ -14,11 +15,7 @@ namespace heddle {
 namespace {
 
 constexpr int kWords = 24, kTiles = 3;
-#ifdef __SANITIZE_THREAD__
-constexpr int kRounds = 150;
-#else
-constexpr int kRounds = 1000;
-#endif
+constexpr int kRounds = kThreadSanitizer ? 150 : 1000;
 
 // A rank's heap: the channel, then a buffer per sender and tile.
 class ChannelWorld {

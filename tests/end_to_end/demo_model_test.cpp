@@ -6,6 +6,7 @@
 #include <random>
 #include <unordered_map>
 
+#include "base/sanitizer.h"
 #include "end_to_end/program.h"
 #include "engine/engine.h"
 #include "engine/rank_models.h"
@@ -72,11 +73,7 @@ double share_right(const std::vector<DemoCase>& cases, std::int64_t max_tokens) 
 }
 
 // Under a sanitizer a case takes twenty times as long, and accuracy is not what such a run checks.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr std::size_t kCases = 40;
-#else
-constexpr std::size_t kCases = 400;
-#endif
+constexpr std::size_t kCases = kSanitizer ? 40 : 400;
 constexpr std::size_t kCasesOnRanks = 40;  // whose texts are compared, not counted
 
 TEST(DemoModel, AddsPairsItHasNeverSeen) {

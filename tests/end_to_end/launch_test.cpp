@@ -4,6 +4,7 @@
 
 #include <future>
 
+#include "base/sanitizer.h"
 #include "end_to_end/program.h"
 
 namespace heddle {
@@ -37,7 +38,7 @@ TEST(Launch, RefusesWhatNamesNoRun) {
   }
 }
 
-#if HEDDLE_MPI && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if HEDDLE_MPI && !HEDDLE_ADDRESS_SANITIZER && !HEDDLE_THREAD_SANITIZER
 TEST(Launch, GivesRankZeroTheInputAndReturnsTheRunsStatus) {
   const auto run = [](bool recovery) {
     std::vector<std::string> arguments{"launch", "-n", "3"};

@@ -13,11 +13,12 @@
 #include <utility>
 
 #include "base/file.h"
+#include "base/sanitizer.h"
 #include "end_to_end/program.h"
 #include "temporary_folder.h"
 
 // mpirun's own leaks end a run under sanitizers.
-#if HEDDLE_MPI && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if HEDDLE_MPI && !HEDDLE_ADDRESS_SANITIZER && !HEDDLE_THREAD_SANITIZER
 
 namespace heddle {
 namespace {

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/sanitizer.h"
 #include "base/team.h"
 #include "base/thread_pool.h"
 #include "fabric/shm/threads.h"
@@ -203,11 +204,7 @@ struct LatePeers : Peers {
   }
 };
 
-#ifdef __SANITIZE_THREAD__
-constexpr int kNormEpochs = 150;
-#else
-constexpr int kNormEpochs = 600;
-#endif
+constexpr int kNormEpochs = kThreadSanitizer ? 150 : 600;
 
 constexpr std::int64_t kNormHidden = 20;
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/sanitizer.h"
 #include "base/team.h"
 #include "base/thread_pool.h"
 #include "fabric/rank_processes.h"
@@ -20,11 +21,7 @@
 namespace heddle {
 namespace {
 
-#ifdef __SANITIZE_THREAD__
-constexpr int kCourseCalls = 20, kLateCalls = 40;
-#else
-constexpr int kCourseCalls = 30, kLateCalls = 100;
-#endif
+constexpr int kCourseCalls = kThreadSanitizer ? 20 : 30, kLateCalls = kThreadSanitizer ? 40 : 100;
 
 void run_threads(int ranks, const FusedCourse& course) {
   ShmThreads world(ranks, {.heap_bytes = heap_bytes_of_fused_course(ranks), .deadline = std::chrono::seconds(60)});

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/sanitizer.h"
 #include "kernels/cpu_arithmetic.h"
 #include "kernels/linear/linear_cpu.h"
 #include "kernels/operands.h"
@@ -295,11 +296,7 @@ TEST(Linear, StacksUpToThreeBlocks) {
   }
 }
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr std::size_t kStackBytes = 8 << 20;  // sanitizers take some of it, too
-#else
-constexpr std::size_t kStackBytes = 2 << 20;
-#endif
+constexpr std::size_t kStackBytes = (kSanitizer ? 8 : 2) << 20;  // sanitizers take some of it, too
 
 // Threads have that little where the limit of the shell is `unlimited`. Numbers left by a product of NaN show nowhere.
 TEST(Linear, NeedsNoMoreThanAStackOf2MiBAndNothingThatLiesThere) {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "base/sanitizer.h"
 #include "golden.h"
 #include "random_texts.h"
 #include "text/tokenizer/pattern.h"
@@ -19,11 +20,7 @@ constexpr std::uint64_t kSeed = 1;
 constexpr std::size_t kBlock = 100;
 
 // Sanitizers find other mistakes, for which a tenth of the texts is enough; all of them would take a minute.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr std::size_t kBlocksApart = 10;
-#else
-constexpr std::size_t kBlocksApart = 1;
-#endif
+constexpr std::size_t kBlocksApart = kSanitizer ? 10 : 1;
 
 const std::vector<std::string>& snippets() {
   static const std::vector<std::string> all = read_golden("snippets.json");
