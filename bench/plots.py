@@ -1,8 +1,10 @@
 """The plots of docs/results, drawn by matplotlib (tools/requirements.txt) as SVG.
 
 Each function takes the figures and the file to write. The same figures give the same file: no date, no random ids.
+Those of sequence parallelism are in sequence_plots.py.
 """
 import matplotlib
+import matplotlib.ticker
 
 matplotlib.use("Agg")
 matplotlib.rcParams.update({
@@ -20,7 +22,7 @@ def _colour(name, taken):
     return COLOURS.get(name) or [BASELINE, OTHER, "#7b5aa6"][taken]
 
 
-def _save(figure, path):
+def save(figure, path):
     figure.savefig(path, metadata={"Date": None, "Creator": None}, bbox_inches="tight")
     plt.close(figure)
 
@@ -51,7 +53,7 @@ def batches(series, title, path):
     axes.set_xticks(ticks, [str(tick) for tick in ticks])
     axes.set_ylim(bottom=0)
     axes.legend(loc="upper left")
-    _save(figure, path)
+    save(figure, path)
 
 
 def contexts(models, title, path):
@@ -68,7 +70,7 @@ def contexts(models, title, path):
     panels[0][0].set_ylabel("tokens/s")
     panels[0][0].legend(loc="lower left")
     figure.suptitle(title, y=1.04)
-    _save(figure, path)
+    save(figure, path)
 
 
 def bars(panels, path):
@@ -92,7 +94,7 @@ def bars(panels, path):
     all_axes[-1][0].set_xlabel("tokens/s")
     all_axes[0][0].legend(loc="lower right")
     figure.tight_layout()
-    _save(figure, path)
+    save(figure, path)
 
 
 def sizes(series, title, path):
@@ -101,13 +103,15 @@ def sizes(series, title, path):
     _draw(axes, series)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
-    ticks = sorted({size for points in series.values() for size, _ in points})[::2]
+    ticks = sorted({size for points in series.values() for size, _ in points})
     axes.set_xticks(ticks, [size_text(tick) for tick in ticks], fontsize=8)
     axes.minorticks_off()
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    axes.set(ylabel="microseconds a call", title=title)
+    axes.yaxis.set_major_locator(matplotlib.ticker.LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}".replace(",", " "))
+    axes.tick_params(axis="y", labelsize=8)
+    axes.set(xlabel="bytes of a rank's larger buffer", ylabel="microseconds a call", title=title)
     axes.legend(loc="upper left")
-    _save(figure, path)
+    save(figure, path)
 
 
 def clusters(figure, title, path):
@@ -131,99 +135,7 @@ def clusters(figure, title, path):
         axes.set_ylim(0, 1.1 * max(*values, of_memory or 0))
     drawn.suptitle(title, fontsize=10)
     drawn.tight_layout()
-    _save(drawn, path)
-
-
-def _sequence_colours(rows):
-    strategies = list(dict.fromkeys(row["strategy"] for row in rows))
-    known = {"usp": BASELINE, "tas": OTHER, "torus": "#7b5aa6", "one_sided": HEDDLE, "ulysses": ROOFLINE, "ring": "#b8a13a"}
-    return {strategy: known[strategy] for strategy in strategies}
-
-
-def sequence_layers(rows, title, path):
-    """Seconds of attention layers by strategy, as bars beside USP = 1; exposed communication is the lighter part.
-
-    `rows`: those of `heddle bench sequence-attention --json`, all predicted or all measured.
-    """
-    layers = list(dict.fromkeys((row["layer"], row["machines"], row["gpus"]) for row in rows))
-    colours = _sequence_colours(rows)
-    figure, axes = plt.subplots(figsize=(max(6.4, 1.2 * len(layers)), 3.6))
-    width = 0.8 / len(colours)
-    for place, layer in enumerate(layers):
-        of_layer = {}
-        for row in rows:  # the best degree of each strategy
-            if (row["layer"], row["machines"], row["gpus"]) == layer:
-                best = of_layer.get(row["strategy"])
-                of_layer[row["strategy"]] = row if best is None or row["seconds"] < best["seconds"] else best
-        usp = of_layer["usp"]["seconds"] if "usp" in of_layer else 1.0
-        for index, (strategy, row) in enumerate(of_layer.items()):
-            at = place + (index - (len(of_layer) - 1) / 2) * width
-            exposed = row.get("exposed_seconds", 0.0)
-            axes.bar(at, (row["seconds"] - exposed) / usp, width, color=colours[strategy],
-                     label=strategy if place == 0 else None)
-            axes.bar(at, exposed / usp, width, bottom=(row["seconds"] - exposed) / usp, color=colours[strategy], alpha=0.4)
-    names = ["\n".join([*name.split(", "), f"{machines} x {gpus}"]) for name, machines, gpus in layers]
-    axes.set_xticks(range(len(layers)), names, fontsize=8 if len(layers) <= 8 else 7)
-    axes.set(ylabel="time of a layer, USP = 1", title=title)
-    axes.legend(loc="upper right", ncols=len(colours), fontsize=8)
-    axes.set_ylim(top=1.35 * axes.get_ylim()[1])
-    _save(figure, path)
-
-
-def sequence_degrees(rows, title, path):
-    """Milliseconds of attention layers by U x R, a panel for each layer and placement: a record's figure 8."""
-    layers = list(dict.fromkeys((row["layer"], row["machines"], row["gpus"]) for row in rows))
-    colours = _sequence_colours(rows)
-    columns = min(4, len(layers))
-    lines = -(-len(layers) // columns)
-    figure, panels = plt.subplots(lines, columns, figsize=(3.0 * columns, 2.7 * lines), squeeze=False)
-    for axes in panels.flat[len(layers):]:
-        axes.set_visible(False)
-    for axes, layer in zip(panels.flat, layers):
-        of_layer = [row for row in rows if (row["layer"], row["machines"], row["gpus"]) == layer]
-        degrees = sorted({row["ulysses"] for row in of_layer})
-        for strategy, colour in colours.items():
-            points = sorted((row["ulysses"], row["seconds"] * 1e3) for row in of_layer if row["strategy"] == strategy)
-            alone = {"linestyle": "none"} if len(points) == 1 else {}  # Ulysses and Ring have one degree
-            axes.plot([degrees.index(degree) for degree, _ in points], [ms for _, ms in points], marker="o", markersize=4,
-                      color=colour, label=strategy, **alone)
-        ranks = layer[1] * layer[2]
-        axes.set_xticks(range(len(degrees)), [f"U{degree}R{ranks // degree}" for degree in degrees], fontsize=7, rotation=45)
-        axes.set_title(f"{layer[0]}, {layer[1]} x {layer[2]}", fontsize=9)
-        axes.set_ylim(bottom=0)
-    for line in panels:
-        line[0].set_ylabel("ms of a layer")
-    figure.suptitle(title, fontsize=10)
-    figure.legend(*panels[0][0].get_legend_handles_labels(), loc="lower center", ncols=len(colours), fontsize=8,
-                  bbox_to_anchor=(0.5, -0.04))
-    figure.tight_layout()
-    _save(figure, path)
-
-
-def sequence_pieces(rows, title, path):
-    """TFLOP/s of attention over pieces by sequence length, a panel for each head dimension: a record's figure 12."""
-    head_dims = list(dict.fromkeys(row["head_dim"] for row in rows))
-    cases = list(dict.fromkeys(row["case"] for row in rows))
-    colours = dict(zip(cases, [HEDDLE, OTHER, "#8fbf95", "#7b5aa6", "#b9a5d3"]))
-    figure, panels = plt.subplots(1, len(head_dims), figsize=(4.2 * len(head_dims), 3.4), squeeze=False)
-    for axes, head_dim in zip(panels[0], head_dims):
-        of = [row for row in rows if row["head_dim"] == head_dim]
-        lengths = sorted({row["tokens"] for row in of})
-        series = {case: [(row["tokens"], row["tflops"]) for row in of if row["case"] == case] for case in cases}
-        series["baseline"] = [(row["tokens"], row["tflops"] * row["seconds"]["median"] / row["peer_seconds"]["median"])
-                              for row in of if "peer_seconds" in row]
-        for name, points in series.items():
-            if points:
-                axes.plot([lengths.index(tokens) for tokens, _ in points], [rate for _, rate in points], marker="o",
-                          markersize=4, label=name, color=colours.get(name, BASELINE))
-        axes.set_xticks(range(len(lengths)), [str(length) for length in lengths], fontsize=8)
-        axes.set(title=f"{of[0]['heads']} heads of {head_dim}", xlabel="tokens")
-        axes.set_ylim(bottom=0)
-    panels[0][0].set_ylabel("TFLOP/s")
-    panels[0][0].legend(loc="lower right", fontsize=8)
-    figure.suptitle(title, fontsize=10)
-    figure.tight_layout()
-    _save(figure, path)
+    save(drawn, path)
 
 
 def latency_throughput(series, title, path):
@@ -243,4 +155,4 @@ def latency_throughput(series, title, path):
     panels[0].legend(loc="upper left")
     figure.suptitle(title)
     figure.tight_layout()
-    _save(figure, path)
+    save(figure, path)

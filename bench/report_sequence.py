@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """report_sequence.py RECORD.json PICTURE.svg: draws a record of `heddle bench sequence-attention --json`.
 
-Of figures 7 to 10 the rows that the record predicts, if it has any; with --measured those that it measured. The title names
-the record's commit.
+Of figures 7 to 10 the rows that the record predicts, if it has any; with --measured those that it measured. Prints the record's
+commit, for the page that shows the picture.
 """
 import json
 import sys
 
-import plots
+import sequence_plots
 
 
 def whereabouts(rows):
@@ -22,18 +22,19 @@ def main():
         sys.exit(__doc__)
     with open(arguments[0], encoding="utf-8") as file:
         record = json.load(file)
-    number, commit, rows = record["figure"], record["commit"], record["rows"]
+    number, rows = record["figure"], record["rows"]
+    print(f"{arguments[1]}: figure {number}, commit {record['commit']}")
     if number == 12:
         of = record["gpu"]["name"] if record.get("gpu") else record["machine"]["cpu"]
-        plots.sequence_pieces(rows, f"attention over pieces, {of} (figure 12; {commit})", arguments[1])
+        sequence_plots.pieces(rows, f"Attention over pieces, {of} (figure 12)", arguments[1])
         return
     found = {source: [row for row in rows if row["source"] == source] for source in ("predicted", "measured")}
     source = "predicted" if found["predicted"] and "--measured" not in sys.argv else "measured"
     if not found[source]:
         sys.exit(f"{arguments[0]}: no {source} rows")
-    of = f"rates: {record['rates']['source']}" if source == "predicted" else whereabouts(found[source])
-    draw = plots.sequence_degrees if number == 8 else plots.sequence_layers
-    draw(found[source], f"attention layers, {source} (figure {number}; {of}; {commit})", arguments[1])
+    of = f"predicted; rates: {record['rates']['source']}" if source == "predicted" else f"measured, {whereabouts(found[source])}"
+    draw = sequence_plots.degrees if number == 8 else sequence_plots.layers
+    draw(found[source], f"Attention layers, {of} (figure {number})", arguments[1])
 
 
 main()
