@@ -10,7 +10,10 @@ import argparse
 import json
 from html import escape
 
-STRATEGIES = ("ulysses", "ring", "usp", "tas", "torus", "one_sided")
+from ticks import time_axis
+
+STRATEGIES = {"ulysses": "Ulysses", "ring": "Ring", "usp": "USP", "tas": "TAS", "torus": "Torus Attention",
+              "one_sided": "one-sided"}
 COMPUTE = ("split heads", "attend", "join heads")
 WAITS = ("wait for word", "wait for lane", "barrier")
 COLOURS = {"split heads": "#7fb2d6", "attend": "#1b6ca8", "join heads": "#7fb2d6", "push q": "#f2a65a", "pull q": "#f2a65a",
@@ -77,7 +80,7 @@ def main():
     longest = max(end - begin for _, begin, end in layers.values())
     scale, y, out = WIDTH / longest, TOP, []
     for strategy, (events, begin, end) in layers.items():
-        out.append(f'<text x="{LEFT}" y="{y}" font-size="13">{strategy}: {(end - begin) / 1000:.1f} ms</text>')
+        out.append(f'<text x="{LEFT}" y="{y}" font-size="13">{STRATEGIES[strategy]}: {(end - begin) / 1000:.1f} ms</text>')
         y += 8
         for rank in map(int, args.ranks.split(",")):
             for label, spans in lanes_of(events, rank, begin, end):
@@ -93,6 +96,8 @@ def main():
                                '</title></rect>')
                 y += ROW
         y += GAP
+    axis = time_axis(LEFT, WIDTH, TOP + 8, y - GAP, longest)
+    y += 20
     x = LEFT
     for name, colour in LEGEND.items():
         out.append(f'<rect x="{x}" y="{y - 12}" width="12" height="12" fill="{colour}"/>')
@@ -102,7 +107,7 @@ def main():
             'font-size="11">', '<rect width="100%" height="100%" fill="white"/>',
             f'<text x="{LEFT}" y="26" font-size="15">{escape(args.title)}</text>']
     with open(args.svg, "w", encoding="utf-8") as file:
-        file.write("\n".join(head + out) + "\n</svg>\n")
+        file.write("\n".join(head + axis + out) + "\n</svg>\n")
 
 
 if __name__ == "__main__":

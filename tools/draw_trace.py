@@ -10,6 +10,8 @@ import argparse
 import json
 from html import escape
 
+from ticks import time_axis
+
 COMPUTE = ("attention", "feed_forward")
 TRANSFER = ("all_reduce_norm", "all_reduce")
 COLOURS = {"attention": "#1b6ca8", "feed_forward": "#2a9d4a", "all_reduce_norm": "#d1495b", "all_reduce": "#d1495b"}
@@ -64,7 +66,8 @@ def main():
     height = TOP + ROW * len(rows) + 60
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {LEFT + WIDTH + 30} {height}" '
            'font-family="sans-serif" font-size="12">', '<rect width="100%" height="100%" fill="white"/>',
-           f'<text x="{LEFT}" y="24" font-size="15">{escape(args.title)}</text>']
+           f'<text x="{LEFT}" y="24" font-size="15">{escape(args.title)}</text>',
+           *time_axis(LEFT, WIDTH, TOP - 8, TOP + ROW * len(rows) + 4, end - begin)]
     for i, (name, spans) in enumerate(rows):
         y = TOP + ROW * i
         out.append(f'<text x="{LEFT - 8}" y="{y + 18}" text-anchor="end">{escape(name)}</text>')
@@ -75,9 +78,6 @@ def main():
             out.append(f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="26" fill="{COLOURS[span["name"]]}" '
                        f'stroke="white"><title>{escape(span["name"])}: {span["dur"]:.0f} us</title></rect>')
     y = TOP + ROW * len(rows) + 20
-    for i in range(6):
-        at = LEFT + WIDTH * i / 5
-        out.append(f'<text x="{at:.0f}" y="{y}" text-anchor="middle">{(end - begin) * i / 5:.0f} us</text>')
     x = LEFT
     for name in dict.fromkeys(s["name"] for _, spans in rows for s in spans):
         out.append(f'<rect x="{x}" y="{y + 14}" width="12" height="12" fill="{COLOURS[name]}"/>')
