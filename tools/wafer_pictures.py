@@ -4,26 +4,24 @@ cache's heat maps.
 
     wafer_pictures.py HEDDLE [FOLDER | --check]
 
-HEDDLE is the program; it computes the cycles and draws the heat maps. FOLDER defaults to docs/results. With --check nothing is
+HEDDLE is the program; it computes the cycles and the heat maps. FOLDER defaults to docs/results. With --check nothing is
 written: differences from docs/results are listed, and the exit status is 1 (heat maps are compared by pixels, because libraries
 compress differently). Needs only Python.
 """
 import argparse
 import json
 import shutil
-import struct
 import subprocess
 import sys
 import tempfile
-import zlib
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-DEMO = ["--model", str(ROOT / "assets/demo-llama/config.json"), "--mesh", "16", "--regions", "1", "--context", "64"]
-HEAT_MAPS = {"wafer-kv-concat-16.png": [*DEMO, "--kv", "concat"], "wafer-kv-shift-16.png": [*DEMO, "--tokens", "300"],
-             "wafer-kv-shift.png": ["--model", "llama-3-8b"]}
+import wafer_heat_maps
+from ticks import label_of, ticks_around
 
-INK, QUIET, OUT, BACK = "#333333", "#999999", "#1f77b4", "#d95f02"
+ROOT = Path(__file__).resolve().parent.parent
+
+INK, QUIET, OUT, BACK = "#333333", "#666666", "#1f77b4", "#d95f02"
 COLOURS = ["#1b6ca8", "#5aa9d6", "#a6cee3", "#f4a261", "#e76f51", "#9d4e3c"]
 
 
@@ -37,6 +35,14 @@ def svg(width, height, body):
 
 def text(x, y, words, anchor="middle", fill=INK, size=13):
     return f'<text x="{x}" y="{y}" text-anchor="{anchor}" fill="{fill}" font-size="{size}">{words}</text>'
+
+
+def ink_on(fill):
+    """Dark or white, whichever has more contrast on `fill` (relative luminance as in WCAG 2)."""
+    parts = [int(fill[i:i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    return "white" if 1.05 / (luminance + 0.05) > (luminance + 0.05) / 0.05 else "black"
 
 
 def core(x, y, label, fill="white"):
@@ -103,7 +109,7 @@ def cycles(heddle):
             width = 480 * value / total
             body.append(f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="26" fill="{colour}"/>')
             if width > 34:
-                body.append(text(round(x + width / 2, 1), y + 18, f"{100 * value / total:.0f} %", fill="white", size=11))
+                body.append(text(round(x + width / 2, 1), y + 18, f"{100 * value / total:.0f} %", fill=ink_on(colour), size=12))
             x += width
         body.append(text(720, y + 18, f"{total:,.0f} cycles".replace(",", " "), "start"))
         y += 34
@@ -121,9 +127,8 @@ def draw(heddle, folder):
     for name, picture in (("ring", ring(9)), ("tree", tree()), ("cycles", cycles(heddle)), ("figure-9", figure_9(heddle)),
                           ("figure-10", figure_10(heddle))):
         (folder / f"wafer-{name}.svg").write_text(picture, encoding="utf-8")
-    for name, options in HEAT_MAPS.items():
-        subprocess.run([heddle, "wafer", "kv", *options, "--heatmap", str(folder / name)], check=True,
-                       stdout=subprocess.DEVNULL)
+    for name, (title, options) in wafer_heat_maps.PICTURES.items():
+        (folder / name).write_text(wafer_heat_maps.heat_map(heddle, title, options), encoding="utf-8")
 
 
 SIDES = range(240, 721, 60)
@@ -131,17 +136,25 @@ SIDES = range(240, 721, 60)
 
 def panel(x, title, curves, height):
     """Curves [(name, colour, dash, microseconds by side)] over the sides, from zero, on one scale."""
-    left, top, width = x + 46, 56, 190
-    most = max(max(values) for _, _, _, values in curves)
-    body = [text(left + width / 2, top - 12, title)]
-    for part in range(5):
-        y = top + height * (1 - part / 4)
-        body.append(f'<path d="M{left} {y:.1f} h{width}" stroke="#dddddd"/>' + text(left - 6, y + 4, f"{most * part / 4:.{0 if most > 100 else 1}f}", "end", QUIET, 11))
+    left, top, width = x + 62, 56, 184
+    ticks = ticks_around(max(max(values) for _, _, _, values in curves), 4)
+
+    def across(side):
+        return left + width * (side - SIDES[0]) / (SIDES[-1] - SIDES[0])
+
+    def up(value):
+        return top + height * (1 - value / ticks[-1])
+
+    body = [text(left + width / 2, top - 12, title), text(left + width / 2, top + height + 34, "cores a side", size=12),
+            f'<text transform="translate({x + 16} {top + height / 2}) rotate(-90)" text-anchor="middle" fill="{INK}" '
+            'font-size="12">microseconds</text>']
+    for tick in ticks:
+        body.append(f'<path d="M{left} {up(tick):.1f} h{width}" stroke="#dddddd"/>' +
+                    text(left - 6, round(up(tick) + 4, 1), label_of(tick), "end", QUIET, 11))
     for side in SIDES[::2]:
-        body.append(text(left + width * (side - SIDES[0]) / (SIDES[-1] - SIDES[0]), top + height + 16, side, fill=QUIET, size=11))
+        body.append(text(across(side), top + height + 16, side, fill=QUIET, size=11))
     for _, colour, dash, values in curves:
-        points = " ".join(f"{left + width * (side - SIDES[0]) / (SIDES[-1] - SIDES[0]):.1f},{top + height * (1 - value / most):.1f}"
-                          for side, value in zip(SIDES, values))
+        points = " ".join(f"{across(side):.1f},{up(value):.1f}" for side, value in zip(SIDES, values))
         body.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2" stroke-dasharray="{dash}"/>')
     return body
 
@@ -156,38 +169,27 @@ def panels(heddle, title, verb, sizes, curves):
     for i, size in enumerate(sizes):
         drawn = [(name, colour, dash, [time(size, side, method, sync) for side in SIDES])
                  for name, colour, dash, method, sync in curves]
-        body += panel(250 * i, f"{verb.upper()} {size // 1024}K", drawn, height)
+        body += panel(256 * i, f"{verb.upper()} {size // 1024}K", drawn, height)
     for i, (name, colour, dash, _, _) in enumerate(curves):
-        x, y = 46 + 180 * (i % 4), 56 + height + 40 + 20 * (i // 4)
+        x, y = 62 + 200 * (i % 3), 56 + height + 62 + 20 * (i // 3)
         body += [f'<path d="M{x} {y - 4} h24" stroke="{colour}" stroke-width="2" stroke-dasharray="{dash}"/>', text(x + 30, y, name, "start", size=12)]
-    return svg(250 * len(sizes) + 10, height + 110 + 20 * ((len(curves) - 1) // 4), body)
+    return svg(256 * len(sizes) + 10, height + 132 + 20 * ((len(curves) - 1) // 3), body)
 
 
 def figure_9(heddle):
     ours = [(f"{name}, {sync}", colour, dash, method, sync) for sync, dash in (("barrier", "none"), ("dataflow", "4 4"))
             for name, colour, method in (("MeshGEMM", COLOURS[0], "meshgemm"), ("SUMMA", COLOURS[3], "summa"), ("Cannon", COLOURS[5], "cannon"))]
-    return panels(heddle, "Microseconds by cores a side, as figure 9 has them (analytical)", "gemm", (2048, 4096, 8192), ours)
+    return panels(heddle, "GEMMs by cores a side, as in figure 9 (analytical)", "gemm", (2048, 4096, 8192), ours)
 
 
 def figure_10(heddle):
-    return panels(heddle, "Microseconds by cores a side, as figure 10 has them (analytical)", "gemv", (2048, 4096, 8192),
+    return panels(heddle, "GEMVs by cores a side, as in figure 10 (analytical)", "gemv", (2048, 4096, 8192),
                   [("K-tree (MeshGEMV)", COLOURS[0], "none", "k-tree", "dataflow"),
                    ("pipeline", COLOURS[3], "none", "pipeline", "dataflow"), ("ring", COLOURS[5], "none", "ring", "dataflow")])
 
 
 def contents(path):
-    """An SVG's bytes; of a PNG its header and rows of pixels."""
-    data = path.read_bytes()
-    if path.suffix != ".png":
-        return data
-    at, header, rows = 8, b"", b""
-    while at < len(data):
-        length, kind = struct.unpack(">I4s", data[at:at + 8])
-        body = data[at + 8:at + 8 + length]
-        header += body if kind == b"IHDR" else b""
-        rows += body if kind == b"IDAT" else b""
-        at += 12 + length
-    return header + zlib.decompress(rows)
+    return wafer_heat_maps.contents(path.read_text(encoding="utf-8"))
 
 
 def check(heddle):
