@@ -10,6 +10,7 @@ import pathlib
 import sys
 
 import plots
+import rooflines
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -37,7 +38,9 @@ def percent(value):
 
 
 def share(value):
-    """Of a limit; a star leads to the reason of one above 100 %."""
+    """Of a limit; a star leads to the reason of one above 100 % and of one that is missing."""
+    if value is None:
+        return "- \\*"
     return percent(value) + (" \\*" if value > 1 else "")
 
 
@@ -69,7 +72,7 @@ def decode_table(entries):
             rows.append([str(record["threads"]), str(case["batch"]),
                          str(case["context"]), f"{case['milliseconds_per_token']:.2f}",
                          f"{case['tokens_per_second']:.2f}", f"{case['gbps']:.2f}",
-                         f"{case['memory_read_gbps']['median']:.2f}", share(case["floor_share"]["median"]),
+                         f"{case['memory_read_gbps']['median']:.2f}", share(rooflines.decode_share(case)),
                          spread_of(case["seconds"]), percent(case["time_shares"]["attention"]), *peer_cells(case),
                          check_cell(case)])
     return table(["threads", "batch", "context", "ms/token", "tokens/s", "GB/s", "memory GB/s",
@@ -84,7 +87,7 @@ def prefill_table(entries):
             rows.append([str(record["threads"]), str(case["tokens"]),
                          str(case["context"]), f"{case['milliseconds']:.1f}", f"{case['tokens_per_second']:.1f}",
                          f"{case['tflops']:.3f}", f"{case['float32_gflops']['median'] / 1e3:.3f}",
-                         share(case["floor_share"]["median"]), spread_of(case["seconds"]),
+                         share(rooflines.prefill_share(record, case)), spread_of(case["seconds"]),
                          percent(case["time_shares"]["attention"]), *peer_cells(case), check_cell(case)])
     return table(["threads", "tokens", "context", "ms", "tokens/s", "TFLOP/s", "float32 TFLOP/s",
                   "% of float32", "spread", "attention", "llama.cpp tokens/s", "ratio", "paired", "argmax; logits differ"],
@@ -108,11 +111,12 @@ def tokenize_table(entries):
     return table(["model", "bytes", "tokens", "encode MB/s", "spread", "decode MB/s", "spread"], rows)
 
 
-# Shares of a limit above 100 % are real, and each kind has a reason, which stands under its table.
+# What a star says under its table.
 REASONS = {
     "decode": "\\* Above 100 %: the limit is memory read bandwidth, measured just before each sample, and other users of this "
-              "(virtual) machine's memory change it in between. The share is the median of the samples' own, not that of the medians in the row.",
-    "prefill": "\\* Above 100 %: the limit is the rate of float32 multiply-adds, and bfloat16 dot products (AVX512-BF16) do two at a time.",
+              "(virtual) machine's memory change it in between.",
+    "prefill": "\\* No share: the limit that was measured is the rate of float32 multiply-adds, and these GEMMs are bfloat16 dot products "
+               "(AVX512-BF16; AMX where a later record has it), which do more at a time. Their limit is not measured.",
 }
 
 
@@ -179,7 +183,8 @@ def report(found, picture):
              "Made by `bench/report.py` from the files under `bench/results`, one of each machine and bench; `bench/README.md` says how it "
              "is measured. A ratio is llama.cpp's time divided by Heddle's, interleaved in one run: above 1, Heddle is faster. `paired` "
              "is the 10 % to 90 % range of the ratios of neighbouring samples; `spread` is half the range from 10 % to 90 %, of the median. "
-             "The roofline of decode is the memory read bandwidth measured beside it.",
+             "The roofline of decode is the memory read bandwidth measured beside it; the share is GB/s over memory GB/s of the same row, "
+             "both medians.",
              f"![tokens per second by processor]({picture.name})",
              "The Xeon's records are older than Heddle's GEMMs for AMX and do not show them."]
     for machine in sorted({record["machine"]["key"] for _, record in found}):

@@ -10,6 +10,8 @@ import pathlib
 import subprocess
 import sys
 
+import rooflines
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 BEGIN, END = "<!-- Written by bench/report_headline.py. -->\n", "<!-- End of what it writes. -->\n"
@@ -35,8 +37,9 @@ def bench_row(what, name, unit, **wanted):
     rates = [case["tokens_per_second"], case["peer_tokens_per_second"]]
     digits = 0 if rates[0] >= 100 else 1
     baseline = of_bench["peer"]["name"].split(",")[0]
-    share = case["floor_share"]["median"]
-    roofline = f"{100 * share:.0f} %" + ("\\*" if share > 1 else "")
+    on_gpu = of_bench.get("gpu") is not None
+    share = case["floor_share"]["median"] if on_gpu else rooflines.share_of(of_bench, case)
+    roofline = "-" if share is None else f"{100 * share:.0f} %" + ("\\*" if share > 1 else "")
     return of_bench["commit"], [what, f"{rates[0]:.{digits}f} {unit}", f"{baseline} {rates[1]:.{digits}f}",
                                 f"{case['ratio_of_medians']:.2f}", roofline]
 
