@@ -19,7 +19,7 @@ def _layer(row):
 
 
 def _placement(machines, gpus):
-    return f"{machines} machines x {gpus} GPUs"
+    return f"{machines} machines x {gpus} GPU" + ("s" if gpus > 1 else "")
 
 
 def _best(rows):
@@ -68,8 +68,9 @@ def layers(rows, title, path):
         title += ", machines x GPUs below the name"
     figure.suptitle(title, fontsize=10)
     parts = [Patch(color=COLOURS[strategy], label=NAMES[strategy]) for strategy in strategies]
-    parts += [Patch(color="#555555", label="full colour: computation"),
-              Patch(color="#555555", alpha=EXPOSED, linewidth=0, label="pale: exposed communication")]
+    if any("exposed_seconds" in row for row in rows):  # predictions alone know it
+        parts += [Patch(color="#555555", label="full colour: computation"),
+                  Patch(color="#555555", alpha=EXPOSED, linewidth=0, label="pale: exposed communication")]
     figure.tight_layout()
     figure.legend(handles=parts, loc="upper center", ncols=min(len(parts), 6), fontsize=8, bbox_to_anchor=(0.5, 0.01),
                   columnspacing=1.0, handlelength=1.4)
@@ -125,7 +126,7 @@ def pieces(rows, title, path):
                           markersize=4, label=name, color=colours.get(name, plots.BASELINE))
         axes.set_xticks(range(len(lengths)), [str(length) for length in lengths], fontsize=8)
         axes.set(title=f"{of[0]['heads']} heads of {head_dim}", xlabel="tokens")
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1.1 * axes.get_ylim()[1])
     panels[0][0].set_ylabel("TFLOP/s")
     panels[0][0].legend(loc="lower right", fontsize=8)
     figure.suptitle(title, fontsize=10)
