@@ -116,7 +116,7 @@ REASONS = {
     "decode": "\\* Above 100 %: the limit is memory read bandwidth, measured just before each sample, and other users of this "
               "(virtual) machine's memory change it in between.",
     "prefill": "\\* No share: the limit that was measured is the rate of float32 multiply-adds, and these GEMMs are bfloat16 dot products "
-               "(AVX512-BF16; AMX where a later record has it), which do more at a time. Their limit is not measured.",
+               "(AVX512-BF16 or AMX), which multiply more at a time. Their limit is not measured.",
 }
 
 
