@@ -34,7 +34,7 @@ std::string rank_prefix(std::string_view message) {
   }
 }
 
-int report(int exit_code, std::string_view message) {
+int report_error(int exit_code, std::string_view message) {
   heddle::write_stderr(fmt::format("heddle: error: {}{}\n", rank_prefix(message), message));
   return exit_code;
 }
@@ -87,17 +87,17 @@ int heddle::run_heddle_command(const std::vector<std::string>& arguments) {
     parse_and_run(app, arguments);
     return 0;
   } catch (const CLI::ParseError& error) {
-    return report(kBadInput, explain(app, error));
+    return report_error(kBadInput, explain(app, error));
   } catch (const InputError& error) {
-    return report(kBadInput, error.what());
+    return report_error(kBadInput, error.what());
   } catch (const ExitWith& exit) {
     return exit.status;
   } catch (const Interrupted& interrupted) {
     return kSignalled + interrupted.signal;
   } catch (const std::bad_alloc&) {
-    return report(kFailure, "out of memory");
+    return report_error(kFailure, "out of memory");
   } catch (const std::exception& error) {
-    return report(kFailure, error.what());
+    return report_error(kFailure, error.what());
   }
 }
 

@@ -458,9 +458,8 @@ void add_score(CLI::App& app) {
       ->add_option(
           "--file", options->file,
           "One plain text, or JSON lines, {\"text\": ...} or {\"tokens\": [ids]}, each perhaps with an \"id\": "
-          "*.jsonl, "
-          "*.json and what begins with a brace, unless it is called *.txt; any other field is an error of its line; - "
-          "is standard input")
+          "*.jsonl, *.json and what begins with a brace, unless it is called *.txt; any other field is an error of its "
+          "line; - is standard input")
       ->type_name("FILE");
   input->require_option(0, 1);
   add_number_option<std::int64_t>(*command, "--window", options->window,
