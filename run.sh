@@ -9,14 +9,23 @@ export HEDDLE_PRESET
 if [ $# -eq 0 ]; then
   set -- generate --model "$root/assets/demo-llama" --prompt "Once upon a time" --echo --max-tokens 200 --temperature 0.7 --seed 1
 fi
-names_a_model() {  # WORD...: whether --model, -m or a folder or synth: name is among them
-  local word
+names_a_model() {  # WORD...: whether --model or -m is among them, or a word that is no option and no value of one
+  local word option=''  # the option that takes the next word as its value; empty: none does
   for word in "$@"; do
-    [[ $word = -m* || $word = --model || $word = --model=* || $word = synth:* || -e $word/config.json ]] && return
+    case $word in
+      -m* | --model | --model=*) return ;;
+      --verbose | --no-prefix-cache | --log-requests | --*=* | --) option='' ;;  # which take none
+      -*) option=$word ;;
+      synth:*) return ;;
+      *)
+        if [ -z "$option" ] || [ -e "$word/config.json" ]; then return; fi
+        [ "$option" = --served-model-name ] || option=''  # which takes several
+        ;;
+    esac
   done
   return 1
 }
-if [ "$1" = serve ] && [[ ${2:--} = -* ]] && ! names_a_model "${@:2}"; then
+if [ "$1" = serve ] && ! names_a_model "${@:2}"; then
   set -- "$@" --model "$root/assets/demo-llama"
 fi
 exec "$root/build/$HEDDLE_PRESET/apps/cli/heddle" "$@"

@@ -1,8 +1,10 @@
 #include "cli/format_text.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cmath>
+#include <span>
 
 namespace heddle {
 namespace {
@@ -43,6 +45,12 @@ std::string si_text(double value, std::string_view unit) {
   for (; std::abs(value) >= 999.95 && prefix < kLast; ++prefix) value /= 1000;
   for (; value != 0 && std::abs(value) < 0.99995 && prefix > 0; --prefix) value *= 1000;
   return fmt::format("{:.4g} {}{}", value, kPrefixes[prefix], unit);
+}
+
+std::string list_text(const std::vector<std::string>& names) {
+  if (names.size() < 2) return names.empty() ? std::string() : names.front();
+  const std::span<const std::string> first(names.data(), names.size() - 1);
+  return fmt::format("{} and {}", fmt::join(first, ", "), names.back());
 }
 
 std::string printable_text(std::string_view text) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace heddle {
 
@@ -18,6 +19,9 @@ std::string size_text(std::uint64_t size_bytes);
 
 // Four digits and an SI prefix from p to P, in powers of 1000: "815.3 ms", "12.23 kJ"; u stands for micro.
 std::string si_text(double value, std::string_view unit);
+
+// "a", "a and b", "a, b and c".
+std::string list_text(const std::vector<std::string>& names);
 
 // Writes control characters as \n, \t, \r or \xNN: a name from a file must neither break a line nor control the
 // terminal.

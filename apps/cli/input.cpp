@@ -106,11 +106,11 @@ InputText read_input(const std::string& file, std::size_t max_bytes) {
   return {.text = read_to_end(OpenFile(file).descriptor(), file, max_bytes), .where = file};
 }
 
-InputText given_input(const std::optional<std::string>& file, std::size_t max_bytes) {
+InputText given_input(const std::optional<std::string>& file, std::size_t max_bytes, const std::string& required) {
   if (file) return read_input(*file, max_bytes);
   InputText input;
   if (::isatty(STDIN_FILENO) != 1) input = read_input("-", max_bytes);
-  if (input.text.empty()) throw CLI::RequiredError("--text, --file or a text on standard input");
+  if (input.text.empty()) throw CLI::RequiredError(required);
   return input;
 }
 

@@ -18,9 +18,11 @@ struct InputText {
 // for its writer. Throws as read_file does; InputError when there are more than `max_bytes`.
 InputText read_input(const std::string& file, std::size_t max_bytes);
 
-// The file, or without one what was piped in, for a command that was given no --text. Throws CLI's error of a missing
-// option where there is no file and standard input is a terminal or empty; otherwise as read_input does.
-InputText given_input(const std::optional<std::string>& file, std::size_t max_bytes);
+// The file, or without one what was piped in. Throws CLI's error of a missing option, which says that `required` is
+// missing, where there is no file and standard input is a terminal or empty; otherwise as read_input does.
+InputText given_input(const std::optional<std::string>& file, std::size_t max_bytes, const std::string& required);
+
+inline constexpr const char* kTextRequired = "--text, --file or a text on standard input";
 
 // Whether what the file holds comes bit by bit: a FIFO, the pipe of a process substitution, a terminal or another device.
 bool is_stream(const std::string& file);

@@ -23,7 +23,9 @@
 #include "cli/commands.h"
 #include "cli/format_text.h"
 #include "cli/model_options.h"
+#include "cli/number_option.h"
 #include "cli/output.h"
+#include "cli/rope_text.h"
 #include "engine/generation_defaults.h"
 #include "engine/memory_plan.h"
 #include "engine/model_template.h"
@@ -199,6 +201,16 @@ std::vector<RankNeed> rank_needs(const ModelSource& source, const InspectOptions
   return needs;
 }
 
+// A text never ends at an id that the model cannot give.
+void warn_of_unknown_eos_ids(FolderReport& report) {
+  const std::int64_t known = report.sizes.vocab_size.value_or(std::numeric_limits<std::int64_t>::max());
+  for (const std::int32_t id : report.eos_ids)
+    if (id < 0 || id >= known)
+      report.warnings.push_back(
+          fmt::format("EOS id {}: the model knows 0 to {}, so no text ends there; is {} from another model?", id,
+                      known - 1, report.defaults.eos_ids.empty() ? "config.json" : "generation_config.json"));
+}
+
 // Everything except the files and the tokenizer.
 FolderReport examine_source(const ModelSource& source, const std::string& name, const InspectOptions& options) {
   const JsonField config = source.config();
@@ -214,6 +226,7 @@ FolderReport examine_source(const ModelSource& source, const std::string& name, 
     attempt(report, [&] { report.defaults = read_generation_defaults(*config_of_generation); });
   report.eos_ids = report.defaults.eos_ids.empty() ? report.sizes.eos_ids : report.defaults.eos_ids;
   report.warnings = source.warnings();
+  warn_of_unknown_eos_ids(report);
   report.memory = memory_needs(source);
   const bool spread = options.ranks * options.context_ranks > 1;
   if (spread && report.unsupported.empty()) report.ranks = rank_needs(source, options);
@@ -428,7 +441,7 @@ ordered_json json_of(const FolderReport& report) {
       {"latent", latent ? ordered_json(latent->cached()) : ordered_json()},
       {"latent_attention", latent ? json_of(*latent) : ordered_json()},
       {"windows", report.sizes.windows},
-      {"rope", report.sizes.rope ? ordered_json(*report.sizes.rope) : ordered_json()},
+      {"rope", report.sizes.rope ? rope_json(*report.sizes.rope) : ordered_json()},
       {"tied_embeddings", report.sizes.tied_embeddings ? ordered_json(*report.sizes.tied_embeddings) : ordered_json()},
       {"chat_templates", report.templates},
       {"eos_ids", report.eos_ids},
@@ -477,7 +490,7 @@ std::string text_of(const FolderReport& report) {
   }
   if (report.sizes.latent) line("latent", text_of(*report.sizes.latent));
   line("window", window_text(report.sizes.windows));
-  line("rope", report.sizes.rope.value_or("not known"));
+  line("rope", report.sizes.rope ? rope_text(*report.sizes.rope) : "not known");
   line("embeddings", !report.sizes.tied_embeddings   ? "not known"
                      : *report.sizes.tied_embeddings ? "tied: the output weights are the embedding"
                                                      : "not tied");
@@ -542,7 +555,10 @@ void add_inspect(CLI::App& app) {
   command->footer(
       "Exit status: 2 if anything that the model needs is unsupported, or weights are damaged; the report is "
       "printed all the same.");
-  add_ranks_option(*command, options->ranks);
+  add_number_option<int>(*command, "--tp", options->ranks,
+                         "Say what each of so many ranks takes that share the model, each with its part of the weights "
+                         "(tensor parallelism); default 1",
+                         {.min = 1, .max = kMaxRanks});
   add_context_ranks_option(*command, options->context_ranks);
   command->add_flag("--check-weights", options->check_weights,
                     "Read all weights and name the tensors that have NaN or infinities");

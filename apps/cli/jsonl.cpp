@@ -1,13 +1,36 @@
 #include "cli/jsonl.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <string_view>
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/suggestion.h"
 
 namespace heddle {
+
+nlohmann::json id_of(const JsonField& line) {
+  const auto id = line.find("id");
+  if (!id) return {};
+  if (!id->is_string() && !id->value().is_number_integer()) id->fail_expected("a string or a whole number");
+  return id->value();
+}
+
+void refuse_unknown_fields(const JsonField& line, std::span<const std::string> known,
+                           std::span<const FieldAdvice> advice, std::string_view what) {
+  const auto advice_on = [&](const std::string& field) -> std::string {
+    const auto given = std::ranges::find(advice, field, &FieldAdvice::field);
+    if (given != advice.end()) return std::string(given->advice);
+    if (const std::string near = nearest(field, known); !near.empty()) return fmt::format("did you mean \"{}\"?", near);
+    return fmt::format("the fields of {} are {}", what, fmt::join(known, ", "));
+  };
+  for (const auto& [name, field] : line.members())
+    if (std::ranges::find(known, name) == known.end())
+      line.fail(fmt::format("unknown field {}: {}", shorten(nlohmann::json(name)), advice_on(name)));
+}
 
 bool is_plain_text(const std::string& file, std::string_view text) {
   const std::string extension = std::filesystem::path(file).extension().string();

@@ -2,9 +2,12 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "base/json.h"
 
 namespace heddle {
 
@@ -23,6 +26,20 @@ struct TextLine {
   std::string_view text;
   std::size_t number = 0;  // from 1, blank lines included
 };
+
+// A field's name in other programs' files, and what to do about it.
+struct FieldAdvice {
+  std::string_view field;
+  std::string_view advice;
+};
+
+// The member "id", a string or a whole number; null: there is none. Throws InputError for another value.
+nlohmann::json id_of(const JsonField& line);
+
+// Throws InputError for the first field that is not among `known`: with the advice on it, or with the nearest that is
+// known, or with all of them; `what` has them ("a prompt").
+void refuse_unknown_fields(const JsonField& line, std::span<const std::string> known,
+                           std::span<const FieldAdvice> advice, std::string_view what);
 
 // Whether the whole of a file is one text, not JSON lines. *.txt always is, *.jsonl, *.json and *.ndjson never are;
 // anything else, pipes ("-") too, is one unless its first character is a brace.

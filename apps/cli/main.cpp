@@ -1,20 +1,20 @@
 // heddle: the command line. Usage errors and bad input exit with 2, failures with 1, signals with
 // 128 + signal.
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <csignal>
 #include <new>
+#include <sstream>
 #include <string_view>
 #include <vector>
 
 #include "base/error.h"
-#include "base/suggestion.h"
 #include "cli/commands.h"
-#include "cli/format_text.h"
 #include "cli/help_format.h"
 #include "cli/output.h"
+#include "cli/usage_error.h"
 #include "fabric/launch.h"
 
 namespace {
@@ -34,98 +34,9 @@ std::string rank_prefix(std::string_view message) {
   }
 }
 
-int report(int exit_code, std::string_view message) {
+int report_error(int exit_code, std::string_view message) {
   heddle::write_stderr(fmt::format("heddle: error: {}{}\n", rank_prefix(message), message));
   return exit_code;
-}
-
-// The command that was named, and its name with those of the commands above it.
-struct NamedCommand {
-  const CLI::App* command;
-  std::string name;
-};
-
-NamedCommand named_command(const CLI::App& app) {
-  NamedCommand named{&app, "heddle"};
-  while (!named.command->get_subcommands().empty()) {
-    named.command = named.command->get_subcommands().front();
-    named.name += " " + named.command->get_name();
-  }
-  return named;
-}
-
-// "--temperature" and so on, those of groups (subcommands without a name) too.
-void add_option_names(const CLI::App& command, std::vector<std::string>& names) {
-  for (const CLI::Option* option : command.get_options())
-    if (!option->get_group().empty())
-      for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
-  for (const CLI::App* group : command.get_subcommands({}))
-    if (group->get_name().empty()) add_option_names(*group, names);
-}
-
-std::vector<std::string> command_names(const CLI::App& command) {
-  std::vector<std::string> names;
-  for (const CLI::App* other : command.get_subcommands({}))
-    if (!other->get_name().empty() && !other->get_group().empty()) names.push_back(other->get_name());
-  return names;
-}
-
-std::string did_you_mean(const std::string& word, const std::vector<std::string>& names) {
-  const std::string name = heddle::nearest(word, names);
-  return name.empty() ? std::string() : fmt::format("; did you mean {}?", name);
-}
-
-// CLI11's "--seed: At Most 1 required but received 2", "--prompt: 1 required TEXT missing", "Requires at
-// most 1 options be given from [--text,--file]" and "A subcommand is required".
-std::string in_words(const CLI::ParseError& error, const std::vector<std::string>& commands) {
-  std::string text = error.what();
-  if (const std::size_t more = text.find(": At Most 1 required"); more != std::string::npos)
-    return text.substr(0, more) + " is given more than once";
-  if (const std::size_t none = text.find(": 1 required "); none != std::string::npos && text.ends_with(" missing"))
-    return text.substr(0, none) + " is given without its value";
-  if (text.starts_with("Exactly 1 option from [") || text.starts_with("Requires at most 1 option")) {
-    const std::size_t begin = text.find('[') + 1;
-    return "give one of " + text.substr(begin, text.find(']') - begin);
-  }
-  if (!text.starts_with("A subcommand is required")) return text;
-  return fmt::format("which command? There are {}", fmt::join(commands, ", "));
-}
-
-// The nearest command, or all of them.
-std::string alternatives(const std::string& word, const std::vector<std::string>& commands) {
-  const std::string near = did_you_mean(word, commands);
-  return near.empty() ? fmt::format("; there are {}", fmt::join(commands, ", ")) : near;
-}
-
-// "heddle doctor takes no "x" by itself", or that a model stands before `word` already.
-std::string explain_word(const CLI::App& command, const std::string& name, const std::string& word) {
-  const CLI::Option* model = command.get_option_no_throw("--model");
-  if (model == nullptr || model->count() == 0) return fmt::format("{} takes no \"{}\" by itself", name, word);
-  std::string text = fmt::format("{} takes one model, and was given \"{}\" and \"{}\"", name,
-                                 heddle::printable_text(model->results().front()), word);
-  for (const char* option : {"prompt", "text"}) {
-    const CLI::Option* unused = command.get_option_no_throw(fmt::format("--{}", option));
-    if (unused != nullptr && unused->count() == 0) text += fmt::format("; a {0} needs --{0}", option);
-  }
-  return text;
-}
-
-// Names what was not understood, and the nearest that there is; without such a word, CLI11's own message.
-std::string explain(const CLI::App& app, const CLI::ParseError& error) {
-  const auto [command, name] = named_command(app);
-  const std::vector<std::string> rest = command->remaining();
-  const auto option = std::ranges::find_if(rest, [](const std::string& word) { return word.starts_with('-'); });
-  const std::vector<std::string> commands = command_names(*command);
-  if (rest.empty() || rest.front() == "--") return fmt::format("{}; see {} --help", in_words(error, commands), name);
-  const bool no_command = !commands.empty() && !rest.front().starts_with('-');
-  const std::string given = heddle::printable_text(no_command || option == rest.end() ? rest.front() : *option);
-  if (no_command)
-    return fmt::format("{} has no command \"{}\"{}; see {} --help", name, given, alternatives(given, commands), name);
-  if (!given.starts_with('-')) return fmt::format("{}; see {} --help", explain_word(*command, name, given), name);
-  std::vector<std::string> options;
-  add_option_names(*command, options);
-  return fmt::format("{} has no option {}{}; see {} --help", name, given,
-                     did_you_mean(given.substr(0, given.find('=')), options), name);
 }
 
 void add_commands(CLI::App& app) {
@@ -155,37 +66,39 @@ void add_commands(CLI::App& app) {
   heddle::add_man(app);
 }
 
-// Parses by `parse(app)` and runs the command that was named.
-template <class Parse>
-int run_command(const Parse& parse) {
-  CLI::App app{"Run language models from Hugging Face folders on CPUs and GPUs, and measure them"};
-  add_commands(app);
+// Runs the command that is named, or prints what --help and --version ask for.
+void parse_and_run(CLI::App& app, const std::vector<std::string>& words) {
+  heddle::refuse_misread_words(app, words);
   try {
-    parse(app);
-    return 0;
-  } catch (const CLI::Success& success) {  // --help, --version
-    return app.exit(success);
-  } catch (const CLI::ParseError& error) {
-    return report(kBadInput, explain(app, error));
-  } catch (const heddle::InputError& error) {
-    return report(kBadInput, error.what());
-  } catch (const heddle::ExitWith& exit) {
-    return exit.status;
-  } catch (const heddle::Interrupted& interrupted) {
-    return kSignalled + interrupted.signal;
-  } catch (const std::bad_alloc&) {
-    return report(kFailure, "out of memory");
-  } catch (const std::exception& error) {
-    return report(kFailure, error.what());
+    app.parse(std::vector<std::string>(words.rbegin(), words.rend()));  // CLI11 takes the last first
+  } catch (const CLI::Success& success) {
+    std::ostringstream text;
+    app.exit(success, text, text);
+    heddle::write_stdout(text.str());
   }
 }
 
 }  // namespace
 
 int heddle::run_heddle_command(const std::vector<std::string>& arguments) {
-  return run_command([&](CLI::App& app) {
-    app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));  // CLI11 takes the last first
-  });
+  CLI::App app{"Run language models from Hugging Face folders on CPUs and GPUs, and measure them"};
+  add_commands(app);
+  try {
+    parse_and_run(app, arguments);
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    return report_error(kBadInput, explain(app, error));
+  } catch (const InputError& error) {
+    return report_error(kBadInput, error.what());
+  } catch (const ExitWith& exit) {
+    return exit.status;
+  } catch (const Interrupted& interrupted) {
+    return kSignalled + interrupted.signal;
+  } catch (const std::bad_alloc&) {
+    return report_error(kFailure, "out of memory");
+  } catch (const std::exception& error) {
+    return report_error(kFailure, error.what());
+  }
 }
 
 namespace {
@@ -199,7 +112,7 @@ std::vector<std::string> without_help_command(std::vector<std::string> words) {
   add_commands(app);
   const CLI::App* command = &app;
   for (const std::string& word : words) {
-    const std::vector<std::string> names = command_names(*command);
+    const std::vector<std::string> names = heddle::command_names(*command);
     if (names.empty() || word.starts_with('-')) break;
     if (std::ranges::find(names, word) == names.end()) return words;
     command = command->get_subcommand(word);

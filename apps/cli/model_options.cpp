@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cstdlib>
 #include <limits>
@@ -289,7 +290,7 @@ void add_device_option(CLI::App& command, ModelOptions& options) {
 namespace {
 
 // "4GiB", "500MB", "1024"; nothing: no such size, or 0.
-std::optional<std::int64_t> size_in(const std::string& text) {
+std::optional<std::int64_t> whole_size_in(const std::string& text) {
   if (text.empty() || text.front() < '0' || text.front() > '9') return std::nullopt;  // CLI11 reads "GiB" as 1 GiB
   std::string bytes = text;
   std::int64_t value = 0;
@@ -300,6 +301,20 @@ std::optional<std::int64_t> size_in(const std::string& text) {
     return std::nullopt;
   }
   return value;
+}
+
+// The same, and "1.5GiB".
+std::optional<std::int64_t> size_in(const std::string& text) {
+  constexpr double kMost = 0x1p62;
+  const std::size_t point = text.find('.');
+  if (point == std::string::npos || point == 0) return whole_size_in(text);
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
+  if (error != std::errc() || end < text.data() + point) return std::nullopt;
+  const auto unit = whole_size_in("1" + std::string(end, text.data() + text.size()));
+  if (!unit) return std::nullopt;
+  const double bytes = number * static_cast<double>(*unit);
+  return bytes >= 1 && bytes < kMost ? std::optional(static_cast<std::int64_t>(bytes)) : std::nullopt;
 }
 
 }  // namespace
@@ -330,7 +345,7 @@ void add_limit_options(CLI::App& command, ModelOptions& options, Sequences seque
             options.kv_bytes = size_in(text);
             if (!options.kv_bytes)
               throw CLI::ValidationError("--kv-memory",
-                                         fmt::format("is \"{}\", expected a size like 4GiB or 500MB", text));
+                                         fmt::format("is \"{}\", expected a size like 4GiB, 1.5GiB or 500MB", text));
           },
           "Memory of the KV cache at most, like 4GiB; default: a quarter of the free memory on the CPU, all of it on a "
           "GPU")

@@ -31,6 +31,12 @@ std::string describe(NumberRange<T> range) {
   return text;
 }
 
+// With both bounds, for a number that is beyond those of T: "a whole number from 0 to 18446744073709551615".
+template <class T>
+std::string describe_bounds(NumberRange<T> range) {
+  return fmt::format("{} from {} to {}", std::is_integral_v<T> ? "a whole number" : "a number", range.min, range.max);
+}
+
 // `target` is a T or an optional<T>; it is unchanged if the option is not given. Anything else than a number in the
 // range is a usage error that names the option and the range.
 template <class T, class Target>
@@ -43,7 +49,10 @@ CLI::Option* add_number_option(CLI::App& command, const std::string& name, Targe
             T value{};
             const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
             if (error != std::errc() || end != text.data() + text.size() || !(value >= range.min && value <= range.max))
-              throw CLI::ValidationError(name, fmt::format("is \"{}\", expected {}", text, describe(range)));
+              throw CLI::ValidationError(
+                  name,
+                  fmt::format("is \"{}\", expected {}", text,
+                              error == std::errc::result_out_of_range ? describe_bounds(range) : describe(range)));
             target = value;
           },
           description)

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "cli/format_text.h"
 #include "cli/number_option.h"
 #include "engine/sampler.h"
 
@@ -140,8 +141,14 @@ SamplingParams merged_sampling(const SamplingOptions& options, const GenerationD
 }
 
 void warn_of_unused(const SamplingOptions& options) {
-  if (options.top_k || options.top_p || options.min_p || options.seed)
-    log_warning("--top-k, --top-p, --min-p and --seed change nothing at temperature 0: give a --temperature");
+  std::vector<std::string> unused;
+  if (options.top_k) unused.emplace_back("--top-k");
+  if (options.top_p) unused.emplace_back("--top-p");
+  if (options.min_p) unused.emplace_back("--min-p");
+  if (options.seed) unused.emplace_back("--seed");
+  if (unused.empty()) return;
+  log_warning("{} {} nothing at temperature 0: give a --temperature", list_text(unused),
+              unused.size() == 1 ? "changes" : "change");
 }
 
 SamplingParams sampling_of(const SamplingOptions& options, const GenerationDefaults& defaults) {

@@ -54,6 +54,7 @@ struct Text {
   std::vector<std::int32_t> tokens;
   std::string where;                           // begins messages about the text
   std::size_t line = 0;                        // of a file of texts, from 1; 0: it is the only text
+  nlohmann::json id;                           // that its line gives; null: none
   std::string error;                           // not empty: it cannot be scored, for this reason
   std::vector<double> logprobs;                // one per token; NaN: none
   std::vector<std::vector<TokenLogprob>> top;  // likeliest first, one list per token; empty if not requested
@@ -93,6 +94,23 @@ std::vector<std::int32_t> tokens_of(const JsonField& object, LazyTokenizer& toke
   return ids;
 }
 
+// The fields of a line, and those of other programs' files.
+const std::vector<std::string> kTextFields = {"text", "tokens", "id"};
+constexpr FieldAdvice kTextAdvice[] = {{"prompt", "use \"text\""},
+                                       {"content", "use \"text\""},
+                                       {"input_ids", "use \"tokens\""},
+                                       {"token_ids", "use \"tokens\""},
+                                       {"custom_id", "use \"id\""}};
+
+// Reads one line of a file into `text`.
+void read_line(std::string_view line, LazyTokenizer& tokenizer, Text& text) {
+  const nlohmann::json object = parse_object(line, text.where);
+  const JsonField field(object, text.where);
+  text.id = id_of(field);
+  refuse_unknown_fields(field, kTextFields, kTextAdvice, "a text");
+  text.tokens = tokens_of(field, tokenizer);
+}
+
 // Runs `action`; its input errors begin with `where`.
 template <class Action>
 auto at(const std::string& where, Action action) {
@@ -110,7 +128,7 @@ std::vector<Text> read_texts(const ScoreOptions& options, LazyTokenizer& tokeniz
     texts.push_back({.tokens = at("--text", [&] { return tokenizer.get().encode(*options.text); }), .where = "--text"});
     return texts;
   }
-  const InputText input = given_input(options.file, kMaxLinesBytes);
+  const InputText input = given_input(options.file, kMaxLinesBytes, kTextRequired);
   if (is_plain_text(options.file.value_or("-"), input.text)) {
     if (input.text.size() > kMaxPlainText)
       throw_error<InputError>("{}: a plain text of more than {} bytes (max_file_bytes)", input.where, kMaxPlainText);
@@ -123,10 +141,7 @@ std::vector<Text> read_texts(const ScoreOptions& options, LazyTokenizer& tokeniz
     text.where = fmt::format("{}:{}", input.where, line.number);
     text.line = line.number;
     try {
-      text.tokens = at(text.where, [&] {
-        const nlohmann::json object = parse_object(line.text, text.where);
-        return tokens_of(JsonField(object, text.where), tokenizer);
-      });
+      at(text.where, [&] { read_line(line.text, tokenizer, text); });
     } catch (const InputError& error) {
       text.error = error.what();
     }
@@ -186,8 +201,18 @@ double perplexity(const std::vector<double>& logprobs) {
   return std::exp(-sum / static_cast<double>(count));
 }
 
+// What every answer begins with: the line and its id, where there are any, and the status.
+nlohmann::ordered_json answer_of(const Text& text) {
+  nlohmann::ordered_json object;
+  if (text.line > 0) object["line"] = text.line;
+  if (!text.id.is_null()) object["id"] = text.id;
+  object["status"] = text.error.empty() ? "ok" : "error";
+  return object;
+}
+
 std::string json_of_error(const Text& text) {
-  const nlohmann::ordered_json object{{"line", text.line}, {"status", "error"}, {"error", text.error}};
+  nlohmann::ordered_json object = answer_of(text);
+  object["error"] = text.error;
   return object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
@@ -197,7 +222,9 @@ std::string json_of(const Text& text, const Tokenizer* tokenizer) {
   ordered_json logprobs = ordered_json::array();
   for (const double logprob : text.logprobs)
     logprobs.push_back(std::isnan(logprob) ? ordered_json() : ordered_json(logprob));
-  ordered_json object{{"tokens", text.tokens}, {"logprobs", std::move(logprobs)}};
+  ordered_json object = answer_of(text);
+  object["tokens"] = text.tokens;
+  object["logprobs"] = std::move(logprobs);
   for (std::size_t i = 0; i < text.top.size(); ++i) {
     ordered_json& list = object["top"].emplace_back();
     if (std::isnan(text.logprobs[i])) continue;
@@ -430,8 +457,9 @@ void add_score(CLI::App& app) {
   input
       ->add_option(
           "--file", options->file,
-          "One plain text, or JSON lines, {\"text\": ...} or {\"tokens\": [ids]}: *.jsonl, *.json and what begins with "
-          "a brace, unless it is called *.txt; other fields are not read; - is standard input")
+          "One plain text, or JSON lines, {\"text\": ...} or {\"tokens\": [ids]}, each perhaps with an \"id\": "
+          "*.jsonl, *.json and what begins with a brace, unless it is called *.txt; any other field is an error of its "
+          "line; - is standard input")
       ->type_name("FILE");
   input->require_option(0, 1);
   add_number_option<std::int64_t>(*command, "--window", options->window,
@@ -446,8 +474,9 @@ void add_score(CLI::App& app) {
                          {.min = 1, .max = kMaxTop});
   command->add_flag(
       "--json", options->json,
-      "One line per text: {\"tokens\", \"logprobs\", \"perplexity\"}; the first log-probability is null; of a "
-      "line of --file that is wrong: {\"line\", \"status\", \"error\"}, and the exit status is 2");
+      "One line per text: {\"status\": \"ok\", \"tokens\", \"logprobs\", \"perplexity\"}; the first log-probability is "
+      "null; of a line of --file its \"line\" and \"id\", too; of one that is wrong {\"line\", \"id\", \"status\": "
+      "\"error\", \"error\"}, and the exit status is 2");
   auto* verbose = command->add_flag("--verbose", options->model.verbose,
                                     "Say on standard error where the model runs, why there, and what memory it takes");
   verbose->excludes(command->add_flag("--quiet", options->model.quiet, "No progress, and no speed at the end"));

@@ -100,7 +100,9 @@ void add_synth(CLI::App& app) {
   std::vector<std::string_view> names;
   names.reserve(kKnownShapes.size());
   for (const KnownShape& shape : kKnownShapes) names.push_back(shape.name);
-  command->add_option("name", options->name, "llama-3.2-1b or another shape; ,layers=N and ,dtype=D may follow")
+  command
+      ->add_option("name", options->name,
+                   "llama-3.2-1b or another name of those below; ,layers=N and ,dtype=D may follow")
       ->required()
       ->type_name(fmt::format("TEXT:{{{}}}", fmt::join(names, ",")))  // for the shells
       ->option_text("TEXT REQUIRED");
@@ -114,6 +116,11 @@ void add_synth(CLI::App& app) {
       ->transform(CLI::Validator(  // runs before the one above, which reads -1 as the largest number
           [](std::string& size) { return size.starts_with('-') ? "expected a size, not " + size : std::string(); }, ""))
       ->option_text("SIZE");
+  command->footer(
+      fmt::format("The names are {}.\n"
+                  "Every command that takes a model takes such a name without a folder, too: heddle generate "
+                  "synth:llama-3.2-1b,layers=4 --prompt x",
+                  fmt::join(names, ", ")));
   command->callback([options] { run(*options); });
 }
 

@@ -2,10 +2,12 @@
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "base/error.h"
 #include "base/json.h"
 #include "cli/input.h"
+#include "cli/output.h"
 #include "engine/model_template.h"
 
 namespace heddle {
@@ -23,7 +25,9 @@ ModelChatTemplate load_template(const std::string& model, const TemplateOptions&
   try {
     return load_model_chat_template(model);
   } catch (const InputError& error) {
-    throw_error<InputError>("{}; give one with --chat-template FILE", error.what());
+    std::string_view what = error.what();
+    if (what.ends_with('.')) what.remove_suffix(1);  // of Jinja's own sentences
+    throw_error<InputError>("{}; give one with --chat-template FILE", what);
   }
 }
 
@@ -40,9 +44,22 @@ nlohmann::ordered_json assigned_variables(const TemplateOptions& options) {
 }
 
 TemplateInput read_conversation(const std::string& file) {
-  constexpr std::size_t kMaxBytes = std::size_t{256} << 20;
-  const InputText input = read_input(file, kMaxBytes);
+  const InputText input = read_input(file, kMaxConversationBytes);
   return parse_template_input(input.text, input.where);
+}
+
+bool warn_of_tools_left_out(const ModelChatTemplate& chat_template, const TemplateInput& input, const std::string& text,
+                            const std::string& where) {
+  if (input.tools.empty()) return false;
+  TemplateInput without = input;
+  without.tools = nullptr;
+  try {
+    if (chat_template.render(without) != text) return false;
+  } catch (const InputError&) {  // a template that asks for them
+    return false;
+  }
+  write_stderr(fmt::format("heddle: warning: {}: the model's chat template leaves \"tools\" out\n", where));
+  return true;
 }
 
 }  // namespace heddle

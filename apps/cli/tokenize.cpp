@@ -69,7 +69,7 @@ class Command {
     if (options_.text) {
       convert("--text", [&] { options_.decode ? decode(parse_ids(*options_.text)) : encode(*options_.text); });
     } else {
-      const InputText input = given_input(options_.file, kMaxLinesBytes);
+      const InputText input = given_input(options_.file, kMaxLinesBytes, kTextRequired);
       if (is_plain_text(options_.file.value_or("-"), input.text))
         convert(input.where, [&] { options_.decode ? decode(parse_ids(input.text)) : encode(input.text); });
       else

@@ -25,25 +25,6 @@ struct Architecture {
   std::unique_ptr<Model> (*load)(const ModelSource&, const LoadOptions&);
 };
 
-std::string describe_rope(const RopeConfig& rope) {
-  struct Scaling {
-    std::string operator()(std::monostate) const { return "no scaling"; }
-    std::string operator()(const LinearRope& linear) const {
-      return fmt::format("linear scaling by {}", linear.factor);
-    }
-    std::string operator()(const Llama3Rope& llama3) const {
-      return fmt::format("llama3 scaling by {} from {} positions", llama3.factor, llama3.original_max_position);
-    }
-    std::string operator()(const YarnRope& yarn) const {
-      return fmt::format("YaRN scaling by {} from {} positions", yarn.factor, yarn.original_max_position);
-    }
-  };
-  if (rope.dynamic_factor > 0)
-    return fmt::format("theta {}, dynamic scaling by {}, which begins beyond the context, where texts end here",
-                       rope.theta, rope.dynamic_factor);
-  return fmt::format("theta {}, {}", rope.theta, std::visit(Scaling{}, rope.scaling));
-}
-
 ModelDescription description_of(const LlamaConfig& llama) {
   return {.context = llama.max_position,
           .layers = llama.num_layers,
@@ -54,7 +35,7 @@ ModelDescription description_of(const LlamaConfig& llama) {
           .head_dim = llama.head_dim,
           .vocab_size = llama.vocab_size,
           .windows = llama.windows,
-          .rope = describe_rope(llama.rope),
+          .rope = llama.rope,
           .tied_embeddings = llama.tie_embeddings,
           .eos_ids = llama.eos_ids};
 }
@@ -96,7 +77,7 @@ ModelDescription describe_deepseek(const JsonField& config) {
                                                            .qk_rope_head_dim = deepseek.rope_dim,
                                                            .v_head_dim = deepseek.value_dim},
                                .windows = std::vector<int>(static_cast<std::size_t>(deepseek.num_layers)),
-                               .rope = describe_rope(deepseek.rope),
+                               .rope = deepseek.rope,
                                .tied_embeddings = deepseek.tie_embeddings,
                                .eos_ids = deepseek.eos_ids};
   if (!deepseek.has_experts()) return description;

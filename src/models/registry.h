@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "models/architecture.h"
 #include "models/model.h"
+#include "models/rope_config.h"
 #include "weights/model_source.h"
 
 namespace heddle {
@@ -68,7 +69,7 @@ struct ModelDescription {
   std::optional<ExpertsDescription> experts;  // nothing: no layer has any
   std::optional<LatentDescription> latent;    // nothing: attention has keys and values
   std::vector<int> windows;                   // [layers] of sliding-window attention, 0: none; empty: not known
-  std::optional<std::string> rope;            // "theta 500000, llama3 scaling by 32 from 8192 positions"
+  std::optional<RopeConfig> rope;
   std::optional<bool> tied_embeddings;
   std::vector<std::int32_t> eos_ids;  // of config.json
 };

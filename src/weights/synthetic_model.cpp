@@ -10,6 +10,7 @@
 #include "base/buffer.h"
 #include "base/error.h"
 #include "base/stream.h"
+#include "base/suggestion.h"
 #include "weights/synthetic_fill.h"
 
 namespace heddle {
@@ -139,11 +140,14 @@ json generation_config_of(const KnownShape& shape) {
   return {{"bos_token_id", shape.bos_id}, {"eos_token_id", eos_json(shape)}};
 }
 
-std::string all_names() {
-  std::vector<std::string_view> names;
+// "; did you mean tiny? There are llama-3.2-1b, ..." or ", only llama-3.2-1b, ...".
+std::string advice_on_name(std::string_view unknown) {
+  std::vector<std::string> names;
   names.reserve(std::size(kKnownShapes));
-  for (const KnownShape& shape : kKnownShapes) names.push_back(shape.name);
-  return fmt::format("{}", fmt::join(names, ", "));
+  for (const KnownShape& shape : kKnownShapes) names.emplace_back(shape.name);
+  const std::string near = nearest(unknown, names);
+  const std::string before = near.empty() ? ", only" : fmt::format("; did you mean {}? There are", near);
+  return fmt::format("{} {}", before, fmt::join(names, ", "));
 }
 
 // At least one part, which may be empty.
@@ -188,8 +192,8 @@ std::optional<SyntheticName> parse_synthetic_name(std::string_view model) {
   const std::string_view known = parts[0];
   const KnownShape* shape = find_known_shape(known);
   if (shape == nullptr)
-    throw_error<InputError>("{}: there is no synthetic model {}, only {}", shorten(json(model)), shorten(json(known)),
-                            all_names());
+    throw_error<InputError>("{}: there is no synthetic model {}{}", shorten(json(model)), shorten(json(known)),
+                            advice_on_name(known));
   SyntheticName name{.shape = shape, .num_layers = shape->num_layers, .dtype = shape->dtype};
   std::vector<std::string_view> seen;
   for (const std::string_view option : std::span(parts).subspan(1)) {

@@ -13,6 +13,7 @@ namespace heddle {
 namespace {
 
 using nlohmann::json;
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -163,6 +164,12 @@ TEST_F(Chat, ShiftsTheOldestMessagesOutOfAFullContext) {
   EXPECT_EQ(chat("Count" + long_talk().substr(0, 60) + long_talk() + "x\n", few).status, 2);
 }
 
+TEST_F(Chat, DoesNotAdviseToShiftWhereNothingCouldBeLeftOut) {
+  const ProgramResult result = chat("Once upon a time\n", {"--context", "32", "--max-tokens", "64", "--ignore-eos"});
+  EXPECT_THAT(result.err, AllOf(HasSubstr("the answer ended where the context of 32 tokens does: /save FILE keeps"),
+                                Not(HasSubstr("/shift"))));
+}
+
 TEST_F(Chat, UndoDropsTheLastExchange) {
   const ProgramResult result = chat("What is 137 plus 254?\nWhat is 20 plus 22?\n/undo\n/save " + file("a.json") +
                                     "\n/undo\n/undo\nWhat is 20 plus 22?\n/save " + file("b.json") + "\n");
@@ -250,6 +257,10 @@ TEST_F(Chat, AModelWithoutATemplateSaysWhatToDo) {
   EXPECT_EQ(result.status, 2);
   EXPECT_THAT(result.err, HasSubstr("has no chat template"));
   EXPECT_THAT(result.err, HasSubstr("--chat-template FILE"));
+  write_file(model / "tokenizer_config.json", R"({"chat_template": "{{ x"})");
+  const ProgramResult broken = chat("hello\n", {}, model.string());
+  EXPECT_EQ(broken.status, 2);
+  EXPECT_THAT(broken.err, HasSubstr("'end of print statement'; give one with --chat-template FILE"));
 }
 
 TEST_F(Chat, ATemplateOfOnesOwnKnowsEverySpecialToken) {

@@ -67,6 +67,19 @@ TEST(CommandLine, AMisspeltOptionOrCommandIsAnsweredByTheNearest) {
            Case{{"frobnicate"}, "heddle has no command \"frobnicate\"; there are chat, generate, "},
            Case{{}, "which command? There are chat, generate"},
            Case{{"generate", "--seed", "1", "--seed", "2"}, "--seed is given more than once; see heddle generate"},
+           Case{{"generate", model, "-p", "--json", "--max-tokens", "3"},
+                "--prompt is given without its value: --json is an option; where \"--json\" is the value, write "
+                "--prompt=--json; see heddle generate --help"},
+           Case{{"generate", model, "--stop", "--seed=1", "-p", "x"}, "--stop is given without its value: --seed=1 is"},
+           Case{{"score", model, "--text", "-h"}, "--text is given without its value"},
+           Case{{"generate", model, "-p"}, "--prompt is given without its value; see heddle generate --help"},
+           Case{{"generate", model, "-p", "Once", "-maxtokens=3"},
+                "heddle generate has no option -maxtokens; did you mean --max-tokens?; see heddle generate --help"},
+           Case{{"bench", "decode", "-model", "x"}, "heddle bench decode has no option -model; did you mean --model?"},
+           Case{{"score", model, "--text", "hi", "--file", "x"},
+                "give only one of --text and --file; see heddle score"},
+           Case{{"generate", "--seed", "99999999999999999999"},
+                "expected a whole number from 0 to 18446744073709551615"},
            Case{{"launch", "-n", "0", "--", "true"}, "-n,--ranks: is \"0\", expected a whole number"},
            Case{{"launch", "--", "true"}, "-n is required"},
            Case{{"bench", "decoed"}, "heddle bench has no command \"decoed\"; did you mean decode?"},
@@ -92,6 +105,22 @@ TEST(CommandLine, AMisspeltOptionOrCommandIsAnsweredByTheNearest) {
     EXPECT_THAT(result.err, HasSubstr(c.error));
     EXPECT_EQ(std::ranges::count(result.err, '\n'), 1);
   }
+}
+
+TEST(CommandLine, AnOptionsNameIsAValueWhereItIsWrittenSo) {
+  const ProgramResult result =
+      run_heddle({"generate", demo_model().string(), "--prompt=--json", "--max-tokens", "1", "--echo", "--quiet"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(result.out, StartsWith("--json"));
+  EXPECT_EQ(run_heddle({"tokenize", demo_model().string(), "--text", "-maxtokens"}).status, 0) << "is no option's name";
+  EXPECT_EQ(run_heddle({"launch", "--dry-run", "-n", "2", "--", "heddle", "generate", "-p", "--json"}).status, 0)
+      << "another command's";
+}
+
+TEST(CommandLine, WhatChangesNothingIsNamedWhereItWasGiven) {
+  EXPECT_THAT(run_heddle(sum_with({"--seed", "1"})).err, HasSubstr("warning: --seed changes nothing at temperature 0"));
+  EXPECT_THAT(run_heddle(sum_with({"--seed", "1", "--top-k", "5", "--min-p", "0.1"})).err,
+              HasSubstr("warning: --top-k, --min-p and --seed change nothing at temperature 0"));
 }
 
 TEST(CommandLine, HelpIsACommandToo) {
@@ -127,6 +156,10 @@ TEST(CommandLine, AReaderThatGoesEndsTheProgramSilently) {
   EXPECT_THAT(gone, AllOf(HasSubstr("status 141"), Not(HasSubstr("error")), Not(HasSubstr("Broken pipe"))));
   const std::string full = shell_output("{ " + command + "; echo status $? >&2; } 2>&1 >/dev/full");
   EXPECT_THAT(full, AllOf(HasSubstr("status 1\n"), HasSubstr("No space left on device"))) << "other errors are said";
+  for (const char* words : {"--help", "--version", "chat --help", "help chat"})
+    EXPECT_THAT(shell_output("{ \"$heddle\" " + std::string(words) + "; echo status $? >&2; } 2>&1 >/dev/full"),
+                AllOf(HasSubstr("status 1\n"), HasSubstr("No space left on device")))
+        << words;
 }
 
 TEST(CommandLine, EchoPutsThePromptBeforeTheTextInJsonToo) {
@@ -149,7 +182,10 @@ TEST(CommandLine, ScoreTakesAPlainTextFile) {
   }
   const std::string lines = (folder.path() / "lines").string(), braces = (folder.path() / "braces.txt").string();
   write_file(lines, "\n{\"text\": \"" + text + "\"}\n");
-  EXPECT_EQ(run_heddle({"score", model, "--file", lines, "--json"}).out, expected) << "a brace begins JSON lines";
+  json of_line = json::parse(expected);
+  of_line["line"] = 2;
+  EXPECT_EQ(json::parse(run_heddle({"score", model, "--file", lines, "--json"}).out), of_line)
+      << "a brace begins JSON lines";
   write_file(braces, "{\"text\": 1}");
   EXPECT_EQ(run_heddle({"score", model, "--file", braces}).status, 0) << "*.txt never is";
   for (const std::string& named : {std::string("-"), std::string("/dev/stdin")})
@@ -169,7 +205,7 @@ TEST(CommandLine, TokenizeTakesWhatIsPipedIn) {
   EXPECT_EQ(run_heddle({"tokenize", model, "--decode", "--no-special"}, {.stdin_text = ids}).out, "137 + 254 =\n");
   EXPECT_THAT(run_heddle({"tokenize", model}).err, HasSubstr("--text, --file or a text on standard input is required"));
   EXPECT_THAT(run_heddle({"tokenize", model, "--text", "x", "--file", "y"}).err,
-              HasSubstr("give one of --text,--file"));
+              HasSubstr("give only one of --text and --file"));
 }
 
 TEST(CommandLine, LimitsAreObeyed) {
@@ -185,11 +221,13 @@ TEST(CommandLine, LimitsAreObeyed) {
                         "512"));
   const std::string expected = run_heddle(sum_with({})).out;
   EXPECT_EQ(run_heddle(sum_with({"--kv-memory", "4MiB", "--max-sequences", "1"})).out, expected);
+  EXPECT_EQ(run_heddle(sum_with({"--kv-memory", "1.5GiB"})).out, expected);
   const ProgramResult no_page = run_heddle(sum_with({"--kv-memory", "100"}));
   EXPECT_EQ(no_page.status, 2);
   EXPECT_THAT(no_page.err,
               HasSubstr("--kv-memory: the key-value cache may take 100 bytes, one page of 32 tokens takes"));
-  for (const char* bad : {"-1", "0", "4XB", "", "GiB", "1e3", "99999999999GiB", "4 4"}) {
+  for (const char* bad : {"-1", "0", "4XB", "", "GiB", "1e3", "1.5e3", "1.5XB", ".5GiB", "0.5", "99999999999GiB",
+                          "99999999999.5GiB", "4 4"}) {
     const ProgramResult result = run_heddle(sum_with({std::string("--kv-memory=") + bad}));
     EXPECT_EQ(result.status, 2) << bad;
     EXPECT_THAT(result.err, HasSubstr("--kv-memory")) << bad;
@@ -335,6 +373,12 @@ TEST(Man, EveryCommandHasAPageThatManCanFormat) {
   EXPECT_EQ(unknown.status, 2);
   EXPECT_THAT(unknown.err, HasSubstr("there is no command \"heddle frobnicate\"; heddle --help lists"));
   EXPECT_THAT(run_heddle({"man", "genrate"}).err, HasSubstr("\"heddle genrate\"; did you mean heddle generate?"));
+  for (const std::vector<std::string>& far : std::vector<std::vector<std::string>>{{"nosuch"}, {"bench", "abcd"}}) {
+    std::vector<std::string> arguments{"man"};
+    arguments.insert(arguments.end(), far.begin(), far.end());
+    EXPECT_THAT(run_heddle(arguments).err, Not(HasSubstr("did you mean"))) << far.back();
+  }
+  EXPECT_THAT(run_heddle({"man", "bench-decoed"}).err, HasSubstr("did you mean heddle bench decode?"));
   EXPECT_THAT(run_heddle({"man", "wafer", "tabels"}).err, HasSubstr("did you mean heddle wafer tables?"));
 }
 

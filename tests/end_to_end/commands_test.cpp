@@ -89,6 +89,16 @@ TEST(Template, AnEmptyConversationIsRefused) {
   EXPECT_THAT(result.err, HasSubstr("empty.json: cannot apply a chat template to an empty conversation"));
 }
 
+TEST(Template, WarnsOfToolsThatTheTemplateLeavesOut) {
+  const ProgramResult result = run_heddle(
+      {"template", demo_model().string()},
+      {.stdin_text = R"({"messages": [{"role": "user", "content": "x"}], "tools": [{"type": "function"}]})"});
+  EXPECT_EQ(result.out, "<|begin|><|user|>\nx<|end|>\n<|assistant|>\n") << result.err;
+  EXPECT_EQ(result.err, "heddle: warning: standard input: the model's chat template leaves \"tools\" out\n");
+  EXPECT_THAT(run_heddle({"template", demo_model().string()}).err,
+              HasSubstr("--file or a conversation on standard input is required"));
+}
+
 TEST(Template, ReadsStandardInput) {
   const ProgramResult result = run_heddle({"template", "--model", demo_model().string(), "--file", "-"},
                                           {.stdin_text = R"([{"role": "user", "content": "x"}])"});

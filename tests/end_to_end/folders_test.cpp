@@ -174,7 +174,8 @@ TEST_F(Folders, InspectSaysWhatARunWillDo) {
              R"({"do_sample": true, "temperature": 0.6, "top_p": 0.9, "eos_token_id": [1, 2]})");
   const json report = json::parse(run_heddle({"inspect", model(), "--json"}).out);
   EXPECT_EQ(report["windows"].size(), report["layers"].get<std::size_t>());
-  EXPECT_EQ(report["rope"], "theta 10000, no scaling");
+  EXPECT_EQ(report["rope"],
+            (json{{"theta", 10000.0}, {"type", "default"}, {"factor", nullptr}, {"original_context", nullptr}}));
   EXPECT_TRUE(report["tied_embeddings"].is_boolean());
   EXPECT_THAT(report["chat_templates"], ElementsAre("default"));
   EXPECT_EQ(report["eos_ids"], (json{1, 2}));

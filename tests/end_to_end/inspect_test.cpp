@@ -76,7 +76,33 @@ TEST_F(InspectCommand, TensorsThatDoNotFitTheConfigAreUnsupported) {
 
 TEST_F(InspectCommand, NamesTheScalingOfPositionsThatDoesNotActHere) {
   change("config.json", "/rope_scaling", nlohmann::json{{"rope_type", "dynamic"}, {"factor", 2.0}});
-  EXPECT_THAT(inspect().at("rope").get<std::string>(), HasSubstr("dynamic scaling by 2"));
+  EXPECT_EQ(inspect().at("rope"),
+            (json{{"theta", 10000.0}, {"type", "dynamic"}, {"factor", 2.0}, {"original_context", nullptr}}));
+  EXPECT_THAT(run_heddle({"inspect", folder_.path().string()}).out, HasSubstr("dynamic scaling by 2"));
+}
+
+TEST_F(InspectCommand, GivesTheScalingOfPositionsByItsParts) {
+  change("config.json", "/rope_scaling",
+         {{"rope_type", "llama3"},
+          {"factor", 4.0},
+          {"low_freq_factor", 1.0},
+          {"high_freq_factor", 4.0},
+          {"original_max_position_embeddings", 128}});
+  const json rope = inspect().at("rope");
+  EXPECT_EQ(rope.at("type"), "llama3");
+  EXPECT_EQ(rope.at("factor"), 4.0);
+  EXPECT_EQ(rope.at("original_context"), 128);
+}
+
+TEST_F(InspectCommand, WarnsOfEosIdsOutsideTheVocabulary) {
+  EXPECT_TRUE(inspect().at("warnings").empty());
+  change("generation_config.json", "/eos_token_id", {1, 128009});
+  EXPECT_THAT(inspect().at("warnings").dump(),
+              HasSubstr("EOS id 128009: the model knows 0 to 1279, so no text ends there; is generation_config.json"));
+}
+
+TEST_F(InspectCommand, ExplainsRanksByWhatItSays) {
+  EXPECT_THAT(run_heddle({"inspect", "--help"}).out, AllOf(HasSubstr("--tp"), Not(HasSubstr("--device"))));
 }
 
 TEST_F(InspectCommand, AnAbsurdConfigIsUnsupported) {

@@ -34,6 +34,13 @@ class Score : public testing::Test {
     return lines;
   }
 
+  // An answer without what says where its text stands.
+  static json content(json answer) {
+    answer.erase("line");
+    answer.erase("id");
+    return answer;
+  }
+
   ProgramResult score_file(const std::string& lines, std::vector<std::string> more = {"--json"},
                            const std::string& model = demo_model().string()) {
     write_file(file(), lines);
@@ -91,7 +98,7 @@ TEST_F(Score, TheLikeliestTokensStandBesideEach) {
 TEST_F(Score, ReadsStandardInput) {
   const std::vector<std::string> arguments{"score", "--model", demo_model().string(), "--json", "--file", "-"};
   const ProgramResult result = run_heddle(arguments, {.stdin_text = "{\"text\": \"137 + 254 = 391\"}\n"});
-  EXPECT_EQ(json_lines(result), json_lines(score({"--text", "137 + 254 = 391", "--json"})));
+  EXPECT_EQ(content(json_lines(result).at(0)), json_lines(score({"--text", "137 + 254 = 391", "--json"})).at(0));
   const ProgramResult bad = run_heddle(arguments, {.stdin_text = "{}\n"});
   EXPECT_EQ(bad.status, 2);
   EXPECT_THAT(bad.err, HasSubstr("standard input:1: has neither"));
@@ -104,7 +111,7 @@ TEST_F(Score, TokensNeedNoTokenizer) {
   std::filesystem::remove(model / "tokenizer_config.json");
   const std::string tokens = "{\"tokens\": [0, 22, 24, 28, 274, 226, 23, 26, 25, 264, 226, 24, 30, 22]}\n";
   const json without = json_lines(score_file(tokens, {"--json"}, model.string())).at(0);
-  EXPECT_EQ(without, json_lines(score({"--text", "137 + 254 = 391", "--json"})).at(0));
+  EXPECT_EQ(content(without), json_lines(score({"--text", "137 + 254 = 391", "--json"})).at(0));
   EXPECT_EQ(score_file("{\"text\": \"a b\"}\n", {"--json"}, model.string()).status, 2);
   const json top = json_lines(score_file(tokens, {"--json", "--top", "1"}, model.string())).at(0)["top"][12][0];
   EXPECT_EQ(top["id"], 30);
@@ -119,7 +126,7 @@ TEST_F(Score, AFileIsAnsweredInOrderWhateverTheBatch) {
   const std::vector<json> results = json_lines(score_file(lines));
   ASSERT_EQ(results.size(), texts.size());
   for (const std::size_t i : {0u, 13u, 39u})
-    EXPECT_EQ(results[i], json_lines(score({"--text", texts[i], "--json"})).at(0));
+    EXPECT_EQ(content(results[i]), json_lines(score({"--text", texts[i], "--json"})).at(0));
 }
 
 TEST_F(Score, ALongTextIsScoredInWindowsThatOverlap) {
@@ -169,7 +176,11 @@ TEST_F(Score, WhatCannotBeScoredIsRefusedWithItsLine) {
     const char* error;
   } cases[] = {
       {"{\"text\": \"a\", \"tokens\": [1]}\n", ":1: has both"},
-      {"{\"text\": \"a\"}\n{\"prompt\": \"a\"}\n", ":2: has neither"},
+      {"{\"text\": \"a\"}\n{\"id\": 1}\n", ":2: has neither"},
+      {"{\"text\": \"a\"}\n{\"prompt\": \"a\"}\n", ":2: unknown field \\\"prompt\\\": use \\\"text\\\""},
+      {"{\"txt\": \"a\"}\n", ":1: unknown field \\\"txt\\\": did you mean \\\"text\\\"?"},
+      {"{\"text\": \"a b\", \"weight\": 2}\n", "the fields of a text are text, tokens, id"},
+      {"{\"text\": \"a b\", \"id\": [1]}\n", ":1: id: expected a string or a whole number"},
       {"{\"text\": 5}\n", ":1: text"},
       {"{\"tokens\": \"a\"}\n", ":1: tokens"},
       {"{\"tokens\": [1, -1]}\n", ":1: tokens[1]"},
@@ -190,13 +201,20 @@ TEST_F(Score, WhatCannotBeScoredIsRefusedWithItsLine) {
 
 TEST_F(Score, ABadLineFailsAlone) {
   const std::string lines =
-      "{\"text\": \"137 + 254 = 391\"}\n{\"text\": 5}\n\n{\"tokens\": [0, 22, 24]}\n{\"tokens\": [1, 1280]}\n";
+      "{\"text\": \"137 + 254 = 391\", \"id\": \"a\"}\n{\"text\": 5, \"id\": 7}\n\n{\"tokens\": [0, 22, 24]}\n"
+      "{\"tokens\": [1, 1280]}\n";
   const ProgramResult result = score_file(lines);
   EXPECT_EQ(result.status, 2);
   const std::vector<json> answers = json_lines({.out = result.out});
   ASSERT_EQ(answers.size(), 4u) << result.out;
   EXPECT_EQ(answers[0]["tokens"].size(), 14u);
+  EXPECT_EQ(answers[0]["line"], 1);
+  EXPECT_EQ(answers[0]["id"], "a");
+  EXPECT_EQ(answers[0]["status"], "ok");
   EXPECT_EQ(answers[1]["line"], 2);
+  EXPECT_EQ(answers[1]["id"], 7);
+  EXPECT_EQ(answers[2]["line"], 4);
+  EXPECT_FALSE(answers[2].contains("id"));
   EXPECT_EQ(answers[1]["status"], "error");
   EXPECT_THAT(answers[1]["error"].get<std::string>(), HasSubstr("texts.jsonl:2: text"));
   EXPECT_EQ(answers[2]["tokens"].size(), 3u);

@@ -46,6 +46,12 @@ class SynthCommand : public ::testing::Test {
   std::filesystem::path out_ = folder_.path() / "model";
 };
 
+TEST_F(SynthCommand, NamesWhatThereIs) {
+  EXPECT_THAT(run_heddle({"synth", "--help"}).out,
+              AllOf(HasSubstr("The names are "), HasSubstr("llama-3.2-1b, "), HasSubstr("tiny"), HasSubstr("synth:")));
+  EXPECT_THAT(synth({"tinny"}).err, HasSubstr("there is no synthetic model \"tinny\"; did you mean tiny? There are "));
+}
+
 TEST_F(SynthCommand, WritesAFolderThatGeneratesAsTheNameDoes) {
   const ProgramResult result = synth({"tiny", "--layers", "2", "--dtype", "float16", "--max-shard-size", "300KB"});
   EXPECT_EQ(result.status, 0) << result.err;

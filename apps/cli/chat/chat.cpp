@@ -259,10 +259,11 @@ class Chat {
                             length, at_the_end());
   }
 
-  // What helps where the context is full.
+  // What helps where the context is full. Shifting never leaves out the last message.
   std::string at_the_end() const {
+    const bool can_shift = !shifts_ && num_left_out_ + 1 < conversation_.num_exchanges();
     return fmt::format("{}/save FILE keeps the conversation, /reset begins a new one",
-                       shifts_ ? "" : "/shift leaves out the oldest messages, ");
+                       can_shift ? "/shift leaves out the oldest messages, " : "");
   }
 
   // Answers the conversation's last message; if that fails, the conversation is `before` again.

@@ -1,11 +1,8 @@
 #include "cli/generate/encoder.h"
 
-#include <fmt/format.h>
-
 #include <utility>
 
 #include "base/error.h"
-#include "cli/output.h"
 
 namespace heddle {
 
@@ -37,13 +34,7 @@ std::string PromptEncoder::render(const TemplateInput& conversation, const std::
   input.extra = assigned_variables(options_);
   input.extra.update(conversation.extra);  // the prompt's own win
   std::string text = template_->render(input);
-  if (!input.tools.empty() && !warned_of_tools_) {
-    TemplateInput without = input;
-    without.tools = nullptr;
-    warned_of_tools_ = template_->render(without) == text;
-    if (warned_of_tools_)
-      write_stderr(fmt::format("heddle: warning: {}: the model's chat template leaves \"tools\" out\n", where));
-  }
+  if (!warned_of_tools_) warned_of_tools_ = warn_of_tools_left_out(*template_, input, text, where);
   return text;
 }
 

@@ -1,6 +1,6 @@
 #include "cli/generate/prompt.h"
 
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <charconv>
@@ -10,7 +10,6 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "base/suggestion.h"
 #include "cli/input.h"
 #include "cli/jsonl.h"
 #include "engine/sampler.h"
@@ -48,13 +47,8 @@ const std::vector<std::string> kFields = {"prompt",
                                           "regex",
                                           "choice"};
 
-struct Advice {
-  std::string_view field;
-  std::string_view advice;
-};
-
 // Fields of other programs' prompts files.
-constexpr Advice kAdvice[] = {
+constexpr FieldAdvice kAdvice[] = {
     {"custom_id", "use \"id\""},
     {"body", "put the fields of a request's body into the line itself"},
     {"model", "the model is that of --model"},
@@ -68,27 +62,6 @@ constexpr Advice kAdvice[] = {
     {"guided_regex", "use \"regex\""},
     {"guided_choice", "use \"choice\""},
 };
-
-std::string advice_on(const std::string& field) {
-  if (const auto known = std::ranges::find(kAdvice, field, &Advice::field); known != std::end(kAdvice))
-    return std::string(known->advice);
-  if (const std::string near = nearest(field, kFields); !near.empty()) return fmt::format("did you mean \"{}\"?", near);
-  return fmt::format("the fields of a prompt are {}", fmt::join(kFields, ", "));
-}
-
-void refuse_unknown_fields(const JsonField& line) {
-  for (const auto& [name, field] : line.members()) {
-    if (std::ranges::find(kFields, name) != kFields.end()) continue;
-    line.fail(fmt::format("unknown field {}: {}", shorten(nlohmann::json(name)), advice_on(name)));
-  }
-}
-
-nlohmann::json id_of(const JsonField& line) {
-  const auto id = line.find("id");
-  if (!id) return {};
-  if (!id->is_string() && !id->value().is_number_integer()) id->fail_expected("a string or a whole number");
-  return id->value();
-}
 
 // The order of members matters to a template that prints them, so the text is parsed again with it.
 TemplateInput conversation_of(const JsonField& line, std::string_view text) {
@@ -215,7 +188,7 @@ Prompt parse_prompt(std::string_view line, std::string where, const GenerationSe
     const nlohmann::json object = parse_object(line, prompt.where);
     const JsonField field(object, prompt.where);
     prompt.id = id_of(field);
-    refuse_unknown_fields(field);
+    refuse_unknown_fields(field, kFields, kAdvice, "a prompt");
     read_text(field, line, prompt);
     read_settings(field, prompt.settings);
     read_grammar(field, line, prompt.settings);

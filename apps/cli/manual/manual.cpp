@@ -2,10 +2,12 @@
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/error.h"
@@ -55,6 +57,32 @@ void completion(const CompletionOptions& options, const CommandText& program) {
   write_file(file, text);
 }
 
+// "decode" of "heddle bench decode".
+std::string last_word(const std::string& name) {
+  return name.substr(name.rfind(' ') + 1);  // npos + 1: from the beginning
+}
+
+// The command that is meant by `words`, "bench decoed" or "bench-decoed", by its whole name; empty: none is near. What is
+// compared is the first word that is no command, with the commands that can stand there.
+std::string nearest_command(const CommandText& program, std::string_view words) {
+  const CommandText* above = &program;
+  for (bool deeper = true; deeper;) {
+    const auto below = std::ranges::find_if(above->commands, [&](const CommandText& command) {
+      const std::string name = last_word(command.name);
+      return !command.commands.empty() && words.size() > name.size() && words.starts_with(name) &&
+             (words[name.size()] == ' ' || words[name.size()] == '-');
+    });
+    deeper = below != above->commands.end();
+    if (!deeper) continue;
+    words.remove_prefix(last_word(below->name).size() + 1);
+    above = &*below;
+  }
+  std::vector<std::string> names;
+  for (const CommandText& command : above->commands) names.push_back(last_word(command.name));
+  const std::string near = nearest(words.substr(0, words.find(' ')), names);
+  return near.empty() ? near : above->name + " " + near;
+}
+
 void man(const ManOptions& options, const CommandText& program) {
   if (options.out) return write_pages(program, *options.out);
   std::string name = fmt::format("{}", fmt::join(options.command, " "));
@@ -63,12 +91,10 @@ void man(const ManOptions& options, const CommandText& program) {
     name = name.empty() ? program.name : program.name + " " + name;
     page = page.empty() ? program.name : program.name + "-" + page;
   }
-  std::vector<std::string> names;
-  for (const CommandText* command : all_commands(program)) {
+  for (const CommandText* command : all_commands(program))
     if (page_name(*command) == page) return write_stdout(manual_page(*command, HEDDLE_VERSION));
-    names.push_back(command->name);
-  }
-  const std::string meant = nearest(name, names);
+  const std::size_t prefix = std::min(program.name.size() + 1, name.size());  // "heddle " or "heddle-"
+  const std::string meant = nearest_command(program, std::string_view(name).substr(prefix));
   throw_error<InputError>("there is no command \"{}\"{}; heddle --help lists those that there are", name,
                           meant.empty() ? "" : fmt::format("; did you mean {}?", meant));
 }
