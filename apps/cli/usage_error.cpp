@@ -62,7 +62,7 @@ std::vector<std::string> long_names(std::string_view list) {
 // CLI11's "--seed: At Most 1 required but received 2", "--prompt: 1 required TEXT missing", "Requires at
 // most 1 options be given from [--text,--file]" and "A subcommand is required".
 std::string in_words(const CLI::ParseError& error, const std::vector<std::string>& commands) {
-  const std::string text = error.what();
+  std::string text = error.what();
   if (const std::size_t more = text.find(": At Most 1 required"); more != std::string::npos)
     return text.substr(0, more) + " is given more than once";
   if (const std::size_t none = text.find(": 1 required "); none != std::string::npos && text.ends_with(" missing"))
