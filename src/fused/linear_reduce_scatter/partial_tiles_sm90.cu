@@ -339,22 +339,34 @@ struct PartialWork {
   template <int kSums>
   __device__ void add_products(const Item& item, const tile_gemm::Part& part, float (&sums)[kSums]) const {
     const Peers& peers = slots.peers;
+    const std::size_t from_rank_to_rank =
+        slots.partials.tile_bytes * static_cast<std::size_t>(slots.partials.channel.slots_per_peer);
+    constexpr int kAtOnce = 8;  // vectors of which loads are in flight
+    static_assert(Fragments::kColumns / 8 % kAtOnce == 0);
 #pragma unroll
-    for (int i = 0; i < kSums / 4; ++i) {
-      if (!has_vector(item, part, i)) break;
-      const float4 own = make_float4(sums[4 * i], sums[4 * i + 1], sums[4 * i + 2], sums[4 * i + 3]);
-      float4 all = own;
-      for (int rank = 0; rank < peers.size; ++rank) {
-        const float4 one = rank == peers.rank
-                               ? own
-                               : *reinterpret_cast<const float4*>(slots.partials.arriving(rank, item.first_slot) +
-                                                                  place_of(part, i, slots.partials));
-        all = rank == 0 ? one : make_float4(all.x + one.x, all.y + one.y, all.z + one.z, all.w + one.w);
+    for (int first = 0; first < kSums / 4; first += kAtOnce) {
+      if (!has_vector(item, part, first)) break;
+      const std::byte* from = slots.partials.arriving(0, item.first_slot) + place_of(part, first, slots.partials);
+      float4 all[kAtOnce];
+      for (int rank = 0; rank < peers.size; ++rank, from += from_rank_to_rank)
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i) {
+          const float* const own = &sums[4 * (first + i)];
+          const float4 one = rank == peers.rank
+                                 ? make_float4(own[0], own[1], own[2], own[3])
+                                 : *reinterpret_cast<const float4*>(
+                                       from + sizeof(float4) * static_cast<std::size_t>(Fragments::vector(0, i, 0)));
+          all[i] =
+              rank == 0 ? one : make_float4(all[i].x + one.x, all[i].y + one.y, all[i].z + one.z, all[i].w + one.w);
+        }
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        float* const own = &sums[4 * (first + i)];
+        own[0] = all[i].x;
+        own[1] = all[i].y;
+        own[2] = all[i].z;
+        own[3] = all[i].w;
       }
-      sums[4 * i] = all.x;
-      sums[4 * i + 1] = all.y;
-      sums[4 * i + 2] = all.z;
-      sums[4 * i + 3] = all.w;
     }
     if (!slots.to_all) return;
     for (int step = 1; step < peers.size; ++step)
