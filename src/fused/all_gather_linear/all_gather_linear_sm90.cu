@@ -14,9 +14,6 @@
 #include "base/checked.h"
 #include "base/dtype_switch.h"
 #include "device/channel_calls.h"
-#include "device/enqueue_body.h"
-#include "fused/all_gather_linear/produce.cuh"
-#include "fused/all_gather_linear/send_tiles_sm90.h"
 #include "fused/tile_gemm_sm90.cuh"
 #include "fused/tile_output_sm90.cuh"
 #include "kernels/linear/grouped_tiles.h"
@@ -25,20 +22,8 @@ namespace heddle {
 namespace {
 
 constexpr char kGather[] = "all_gather_linear";
-constexpr int kProducerThreads = 512;  // with the registers of a body, as many as fit an SM
 constexpr int kMostMaps = 16;          // ranks whose tiles TMA loads: a tensor map each, as kernel parameters
 constexpr int kTokensTogether = 2048;  // whose tiles are taken together, column by column, so that L2 holds W's
-
-template <class Producer>
-struct Produce {
-  Producer producer;
-  Peers peers;
-
-  template <VotingGroup G>
-  HEDDLE_HOST_DEVICE void operator()(const G& group) const {
-    producer(group, peers);
-  }
-};
 
 // Where tiles of a rank's shard lie for this one: its own shard, the inbox (push, copy) or the owner's outbox (pull).
 HEDDLE_HOST_DEVICE const std::byte* tiles_of_rank(const TileSlots& slots, const Peers& peers, GatherVariant variant,
@@ -401,19 +386,6 @@ void enqueue_plain(const GatherCall& call, const Lane& lane) {
 }
 
 }  // namespace
-
-void enqueue_shard_sm90(const GatherCall& call, int sms, Stream& transfers) {
-  const OwnShard shard{static_cast<const std::byte*>(call.params.x.data),
-                       static_cast<std::size_t>(call.params.x.row_stride) * size_of(call.params.x.dtype)};
-  const int tiles = call.tiles.tiles(call.peers.rank);
-  if (tiles == 0 || call.peers.size == 1) return;
-  if (is_for_bulk_copies(call)) return send_tiles_sm90(call, sms, transfers);
-  const BodyShape shape{.blocks = std::min(sms, tiles), .threads = kProducerThreads};
-  if (call.params.variant == GatherVariant::pull)
-    enqueue_body(transfers, shape, Produce<OfferShard>{{call.tiles, shard, call.slots}, call.peers});
-  else
-    enqueue_body(transfers, shape, Produce<PushShard>{{call.tiles, shard, call.slots}, call.peers});
-}
 
 void gathered_linear_sm90(const GatherCall& call, const Lane& lane) {
   if (!is_for_tiles(call)) return enqueue_plain(call, lane);

@@ -1,12 +1,13 @@
 // GEMM + reduce-scatter and GEMM + all-reduce on Hopper: the persistent GEMM of tile_gemm_sm90.cuh pushes each tile that
-// another rank sums into that rank's inbox. Its own tiles come last: it adds the others' products to them in registers.
-// Blocks wait for blocks of other ranks, so all of them are resident. Each takes other ranks' tiles first, for which it
-// waits for nobody's, so none waits in a circle.
+// another rank sums into that rank's inbox. To its own tiles it adds the others' products to them in registers.
+// Blocks wait for blocks of other ranks, so all of them are resident. All take tiles in the order (number, own last), and
+// an own tile waits for products of its number alone, so none waits in a circle.
 #include "fused/linear_reduce_scatter/partial_tiles_sm90.h"
 
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <climits>
 
 #include "base/alignment.h"
 #include "base/checked.h"
@@ -225,10 +226,30 @@ struct PartialWork {
     for (int rank = 0; rank < slots.peers.size; ++rank) all += tiles(rank).count();
     return all;
   }
-  // Those of the next rank first, this rank's last, so that transfers hide behind the GEMM.
+  // The first tile of all owners, then the second, ...; of each the next rank's first and this rank's last. So transfers
+  // spread over the GEMM, and the products that an own tile waits for were multiplied just before it, elsewhere.
   __device__ Item at(int index, int rank) const {
-    int owner = (slots.peers.rank + 1) % slots.peers.size;
-    for (; index >= tiles(owner).count(); owner = (owner + 1) % slots.peers.size) index -= tiles(owner).count();
+    const Peers& peers = slots.peers;
+    for (int first = 0;;) {  // tiles [first, next) that equally many owners have
+      int owners = 0, next = INT_MAX;
+      for (int peer = 0; peer < peers.size; ++peer)
+        if (const int count = tiles(peer).count(); count > first) {
+          ++owners;
+          next = min(next, count);
+        }
+      if (index < (next - first) * owners) {
+        int owner = peers.rank;
+        for (int nth = index % owners; nth >= 0;) {
+          owner = (owner + 1) % peers.size;
+          if (tiles(owner).count() > first) --nth;
+        }
+        return at_tile(owner, first + index / owners, rank);
+      }
+      index -= (next - first) * owners;
+      first = next;
+    }
+  }
+  __device__ Item at_tile(int owner, int index, int rank) const {
     const GroupedTiles::Place place = tiles(owner).at(index);
     const int row_tile = place.row * TileShape::kCluster + rank, column_tile = place.column * kSlotsOfItem;
     const bool exists = row_tile < slots.row_tiles(owner);
