@@ -8,10 +8,12 @@
 #include "base/error.h"
 #include "base/trace.h"
 #include "fused/all_gather_linear/all_gather_linear_sm90.h"
+#include "fused/all_gather_linear/gather_small_m.cuh"
 #include "fused/all_gather_linear/produce.cuh"
 #include "fused/rows_of.h"
 #include "kernels/linear/linear.h"
 #include "kernels/linear/linear_cpu.h"
+#include "kernels/linear/linear_sm90_batch.h"
 #include "schedule/tile_order.h"
 
 namespace heddle {
@@ -24,8 +26,8 @@ TileChannelShape channel_shape(const AllGatherLinearLimits& limits) {
   require(limits.largest_shard >= 1 && limits.other >= 1 && limits.tile_rows >= 1,
           "all_gather_linear: a shard of {} by {} in tiles of {} rows; each must be at least 1", rows, columns,
           limits.tile_rows);
-  const std::int64_t tile_rows = std::min(rows, limits.tile_rows);
-  return {.tiles_per_rank = static_cast<int>((rows + tile_rows - 1) / tile_rows),
+  const std::int64_t tile_rows = std::min(rows, limits.tile_rows), tiles = (rows + tile_rows - 1) / tile_rows;
+  return {.tiles_per_rank = static_cast<int>(std::max<std::int64_t>(tiles, ShardPieces::kMost)),
           .tile_bytes = static_cast<std::size_t>(tile_rows) * static_cast<std::size_t>(columns) * size_of(limits.dtype),
           .pulled = true};
 }
@@ -125,11 +127,17 @@ AllGatherLinear::AllGatherLinear(Fabric& fabric, Ranks team, const AllGatherLine
     : limits_(limits), tiles_(fabric, std::move(team), channel_shape(limits), "all_gather_linear") {
   ready_ = Event(fabric.device());
   sent_ = Event(fabric.device());
-  if (fabric.device().kind == DeviceKind::cpu && limits_.sharded == Sharded::columns)
-    whole_rows_ = Buffer(static_cast<std::size_t>(std::min(limits_.tile_rows, limits_.other)) *
-                             static_cast<std::size_t>(limits_.largest_shard) *
-                             static_cast<std::size_t>(tiles_.peers().size) * size_of(limits_.dtype),
-                         fabric.device());
+  if (const std::size_t bytes = whole_rows_bytes(); bytes > 0) whole_rows_ = Buffer(bytes, fabric.device());
+}
+
+std::size_t AllGatherLinear::whole_rows_bytes() const {
+  const bool of_rows = limits_.sharded == Sharded::rows;
+  if (!on_gpu() && of_rows) return 0;
+  const std::int64_t of_all = limits_.largest_shard * tiles_.peers().size, rows = of_rows ? of_all : limits_.other,
+                     columns = of_rows ? limits_.other : of_all,
+                     most_rows = on_gpu() ? kLinearBatchRows : limits_.tile_rows;
+  return static_cast<std::size_t>(std::min(rows, most_rows)) * static_cast<std::size_t>(columns) *
+         size_of(limits_.dtype);
 }
 
 void AllGatherLinear::check(const AllGatherLinearParams& params, const Lane& lane, const Stream& transfers) const {
@@ -203,6 +211,11 @@ void AllGatherLinear::operator()(const AllGatherLinearParams& params, const Lane
   check(params, lane, transfers);
   if (params.y.rows == 0 || lane.dry_run != nullptr) return;
   const GatherCall call = call_of(params, lane);
+  if constexpr (kHaveCuda)
+    if (on_gpu() && is_for_small_m(call)) {
+      const Span span(lane.stream, "linear");
+      return gather_small_m_sm90(call, whole_rows_.data(), lane);
+    }
   // The producer's blocks and the GEMM's are resident side by side; copy engines need no SM, but for their waits.
   const int transfer_sms = std::clamp(params.transfer_sms, 1, std::max(1, lane.num_sms / 2));
   const bool sends = tiles_.peers().size > 1;

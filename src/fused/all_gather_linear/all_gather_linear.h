@@ -11,7 +11,8 @@
 //   copy               as push, by the stream's copies (on a GPU: copy engines), and a GEMM for each tile behind them
 //
 // On a GPU one persistent GEMM serves all variants: its loads wait for the tiles that they need, and only the address
-// from which they load differs. It takes x and W of one 16-bit dtype in rows that are aligned to 16 bytes; anything else
+// from which they load differs. Up to 64 rows of A a kernel gathers them by push or pull, beside which the GEMM of
+// kernels/linear begins to load W (gather_small_m_sm90.cu). It takes x and W of one 16-bit dtype in rows that are aligned to 16 bytes; anything else
 // runs in a plain kernel. On the CPU y has the bits of `linear` over the whole A: a tile of rows is multiplied in one call, over K sharded ranks
 // when all its parts are there.
 #pragma once
@@ -82,11 +83,13 @@ class AllGatherLinear {
   void check(const AllGatherLinearParams& params, const Lane& lane, const Stream& transfers) const;
   void enqueue_transfers(const GatherCall& call, int transfer_sms, Stream& transfers) const;
   GatherCall call_of(const AllGatherLinearParams& params, const Lane& lane) const;
+  std::size_t whole_rows_bytes() const;
   bool on_gpu() const { return tiles_.fabric().device().kind == DeviceKind::cuda; }
 
   AllGatherLinearLimits limits_;
   TileChannel tiles_;
-  Buffer whole_rows_;  // a tile of rows with all columns, where columns are sharded
+  Buffer whole_rows_;  // rows with all columns: on the CPU a tile of them where columns are sharded, on a GPU as many
+                       // as the GEMMs of few rows take
   Event ready_, sent_;
 };
 

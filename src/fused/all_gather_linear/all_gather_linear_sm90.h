@@ -27,6 +27,11 @@ struct GatherCall {
   bool alone = false;  // on the device: no other lane or rank has SMs of it
 };
 
+// Of push and pull, of at most 64 rows of A: gathers A into `whole`, where it is packed, and multiplies, on the lane
+// alone.
+bool is_for_small_m(const GatherCall& call);
+void gather_small_m_sm90(const GatherCall& call, void* whole, const Lane& lane);
+
 // The producer of pull or push, on `sms` SMs, a block each.
 void enqueue_shard_sm90(const GatherCall& call, int sms, Stream& transfers);
 

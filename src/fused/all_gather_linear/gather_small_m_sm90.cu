@@ -1,0 +1,66 @@
+// All-gather + GEMM of few rows on Hopper. Such a GEMM reads W at the memory's rate and needs all of A at its first
+// product, so it waits for A as a whole: a kernel of few threads gathers A, and the GEMM of kernels/linear, which starts
+// beside it by PDL, has the first of its weights in shared memory by then.
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+
+#include "base/alignment.h"
+#include "device/launch_sm90.cuh"
+#include "fused/all_gather_linear/all_gather_linear_sm90.h"
+#include "fused/all_gather_linear/gather_small_m.cuh"
+#include "fused/rows_of.h"
+#include "kernels/linear/linear.h"
+#include "kernels/linear/linear_sm90_batch.h"
+
+namespace heddle {
+namespace {
+
+constexpr char kGather[] = "all_gather_linear: small M";
+constexpr int kThreads = 256;  // a GEMM's block finds its registers beside them
+
+__global__ void __launch_bounds__(kThreads)
+    gather_small_m(const __grid_constant__ GatherSmallM gather, const __grid_constant__ Peers peers) {
+  let_later_kernels_start();
+  wait_for_earlier_kernels();
+  gather(DeviceBlock{}, peers);
+}
+
+LinearParams gemm_of(const GatherCall& call, void* whole, std::int64_t first, std::int64_t rows) {
+  const Weight& weight = call.params.weight;
+  const Tensor a{whole, call.params.y.rows, weight.in_features, weight.in_features, call.params.x.dtype};
+  return {.x = rows_of(a, first, rows), .weight = weight, .y = rows_of(call.params.y, first, rows)};
+}
+
+}  // namespace
+
+// By what all ranks share, because pieces and tiles take the channel's slots differently.
+bool is_for_small_m(const GatherCall& call) {
+  if (call.params.y.rows > kLinearBatchRows || call.params.variant == GatherVariant::copy ||
+      call.tiles.element_bytes != sizeof(std::uint16_t))
+    return false;
+  for (int rank = 0; rank < call.peers.size; ++rank)
+    if (call.tiles.row_bytes(rank) % sizeof(Vector16) != 0) return false;
+  return ShardPieces{call.tiles}.largest_bytes() <= call.slots.tile_bytes;
+}
+
+void gather_small_m_sm90(const GatherCall& call, void* whole, const Lane& lane) {
+  const Tensor& x = call.params.x;
+  launch_sm90(kGather, gather_small_m,
+              {.grid = dim3(ShardPieces::kMost), .block = dim3(kThreads), .fit = GridFit::trimmed}, lane,
+              GatherSmallM{.pieces = {call.tiles},
+                           .shard = {static_cast<const std::byte*>(x.data),
+                                     static_cast<std::size_t>(x.row_stride) * size_of(x.dtype)},
+                           .slots = call.slots,
+                           .whole = static_cast<std::byte*>(whole),
+                           .pulls = call.params.variant == GatherVariant::pull,
+                           .aligned = is_aligned(x.data) && x.row_stride % 8 == 0},
+              call.peers);
+  const std::int64_t m = call.params.y.rows;
+  const LinearParams all = gemm_of(call, whole, 0, m);
+  if (m <= kLinearSmallRows || is_for_batch(all, lane)) return linear(all, lane);
+  for (std::int64_t first = 0; first < m; first += kLinearSmallRows)  // which needs no workspace
+    linear(gemm_of(call, whole, first, std::min(kLinearSmallRows, m - first)), lane);
+}
+
+}  // namespace heddle
