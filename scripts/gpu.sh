@@ -44,7 +44,8 @@
 #     sequence-attention  issue 29: pieces and strategies against float64, figure 12 beside cuDNN at 9 216, 37 376 and 167 504 tokens
 #                  with heads of 64 and 128, figure 10 on 2 and 4 ranks that share the GPU, memcheck and racecheck; on several
 #                  GPUs also figure 10 with a GPU a rank, as it is and with emulated links between machines (9 minutes)
-#     fused        fused operators on 2 and 4 ranks that share the GPU: course, tests, a soak with late ranks, benchmarks (5 minutes)
+#     fused        fused operators on 2 and 4 ranks that share the GPU: course, tests, a soak with late ranks, benchmarks (5 minutes);
+#                  on several GPUs also with a GPU a rank (4 minutes more)
 #     load         `heddle bench load` of each MODEL: time of loading weights against what disk and bus allow (30 s; 25 s; 10 s)
 #     generate     tokens per second of `heddle generate` against steps of `heddle bench decode` (10 s per MODEL)
 #     batches      decode at batch 1 to 64, context 1024, of the first MODEL (15 s)
@@ -753,6 +754,33 @@ fused() {
     done
     run "fused-bench-flash-decode-$ranks" 60 "$bin/heddle" bench flash-decode --ranks $ranks --device "$(shared_gpu $ranks)" \
       --heads 32 --kv-heads 8 --head-dim 128 --context 32768,131072 --dtype bfloat16 --json "$logs/gpu-flash-decode-shared-$ranks.json"
+  done
+  ranks=$(nvidia-smi --list-gpus | grep -c '^GPU')
+  [ "$ranks" -lt 2 ] || fused_on_gpus "$ranks"
+}
+
+# A GPU a rank, whose part of each matrix is as large as that of 4 ranks in the paper's figure 9.
+fused_on_gpus() {  # RANKS
+  local ranks=$1 devices card name shard heads
+  devices=$(seq -s, -f 'cuda:%g' 0 $((ranks - 1)))
+  card=$(name_of_card)
+  name=fused-$card-$ranks-gpus
+  run "fused-gpus-course" 60 "$bin/heddle_fused_cases" --fabric nvlink-ipc --threads "$ranks" --calls 18
+  for shard in k m; do
+    run "fused-gpus-all-gather-linear-$shard" 60 "$bin/heddle" bench all-gather-linear --ranks "$ranks" --device "$devices" \
+      --m 1,8,64,128,512,1024,4096,8192 --n $((7168 * ranks)) --k 8192 --shard $shard --dtype float16 --repeats 15 \
+      --json "$logs/$name-all-gather-linear-$shard.json"
+  done
+  run "fused-gpus-linear-reduce-scatter" 60 "$bin/heddle" bench linear-reduce-scatter --ranks "$ranks" --device "$devices" \
+    --m 64,512,1024,4096,8192 --n 8192 --k $((2048 * ranks)) --shard k --dtype bfloat16 --repeats 15 \
+    --json "$logs/$name-linear-reduce-scatter.json"
+  run "fused-gpus-linear-all-reduce" 60 "$bin/heddle" bench linear-all-reduce --ranks "$ranks" --device "$devices" \
+    --m 1,8,64,512,1024 --n 8192 --k $((2048 * ranks)) --shard k --dtype bfloat16 --repeats 15 \
+    --json "$logs/$name-linear-all-reduce.json"
+  for heads in 8 96; do
+    run "fused-gpus-flash-decode-$heads" 60 "$bin/heddle" bench flash-decode --ranks "$ranks" --device "$devices" --heads 96 \
+      --kv-heads $heads --head-dim 128 --context 32768,131072,1048576 --dtype float16 --repeats 15 \
+      --json "$logs/$name-flash-decode-$heads.json"
   done
 }
 

@@ -87,13 +87,21 @@ serve_vllm() {  # FOLDER PORT
   wait_for "$2" 150
 }
 
-# Figures of a run in which requests failed compare nothing. The count is recorded beside them, in OUT/failed-requests.txt.
+# Figures of a run in which requests failed compare nothing. The count and what was answered are recorded beside them, in
+# OUT/failed-requests.txt; the record keeps its figures, without a list for each request.
 all_answered() {  # NAME COUNT
-  local failed_requests
-  failed_requests=$(python3 -c 'import json, sys; run = json.load(open(sys.argv[1])); print(run["num_prompts"] - run["completed"])' \
-    "$out/serve-$1-$2.json") || return
-  echo "$1, $2 clients: $failed_requests requests failed" | tee -a "$out/failed-requests.txt"
-  [ "$failed_requests" = 0 ]
+  python3 - "$out/serve-$1-$2.json" "$1, $2 clients" <<'PY' | tee -a "$out/failed-requests.txt"
+import collections, json, sys
+path, name = sys.argv[1:]
+run = json.load(open(path))
+failed = run["num_prompts"] - run["completed"]
+print(f"{name}: {failed} requests failed")
+for error, count in collections.Counter(error.strip() for error in run.get("errors", []) if error).most_common(3):
+    print(f"  {count} x {error[-400:]}")
+json.dump({key: value for key, value in run.items() if not isinstance(value, list)}, open(path, "w"))
+sys.exit(failed != 0)
+PY
+  return "${PIPESTATUS[0]}"
 }
 
 clients() {  # NAME PORT MODEL TOKENIZER
@@ -102,7 +110,7 @@ clients() {  # NAME PORT MODEL TOKENIZER
     with_vllm timeout 90 python3 -m vllm.entrypoints.cli.main bench serve --backend openai --base-url "http://127.0.0.1:$2" \
       --endpoint /v1/completions --model "$3" --tokenizer "$4" --dataset-name random --random-input-len 1024 --random-output-len 128 \
       --num-prompts 256 --max-concurrency "$count" --ignore-eos --percentile-metrics ttft,tpot,itl,e2el --metric-percentiles 50,99,100 \
-      --save-result --result-dir "$out" --result-filename "serve-$1-$count.json" >"$out/clients-$1-$count.log" 2>&1 || return
+      --save-result --save-detailed --result-dir "$out" --result-filename "serve-$1-$count.json" >"$out/clients-$1-$count.log" 2>&1 || return
     grep -E 'Output token throughput|Mean TPOT|P99 TTFT|P100 ITL' "$out/clients-$1-$count.log" | sed "s/^/$1, $count clients: /"
     all_answered "$1" "$count" || status=1
   done

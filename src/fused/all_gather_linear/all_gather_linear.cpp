@@ -10,10 +10,10 @@
 #include "fused/all_gather_linear/all_gather_linear_sm90.h"
 #include "fused/all_gather_linear/gather_small_m.cuh"
 #include "fused/all_gather_linear/produce.cuh"
+#include "fused/linear_small_m_sm90.h"
 #include "fused/rows_of.h"
 #include "kernels/linear/linear.h"
 #include "kernels/linear/linear_cpu.h"
-#include "kernels/linear/linear_sm90_batch.h"
 #include "schedule/tile_order.h"
 
 namespace heddle {
@@ -134,8 +134,7 @@ std::size_t AllGatherLinear::whole_rows_bytes() const {
   const bool of_rows = limits_.sharded == Sharded::rows;
   if (!on_gpu() && of_rows) return 0;
   const std::int64_t of_all = limits_.largest_shard * tiles_.peers().size, rows = of_rows ? of_all : limits_.other,
-                     columns = of_rows ? limits_.other : of_all,
-                     most_rows = on_gpu() ? kLinearBatchRows : limits_.tile_rows;
+                     columns = of_rows ? limits_.other : of_all, most_rows = on_gpu() ? kSmallM : limits_.tile_rows;
   return static_cast<std::size_t>(std::min(rows, most_rows)) * static_cast<std::size_t>(columns) *
          size_of(limits_.dtype);
 }

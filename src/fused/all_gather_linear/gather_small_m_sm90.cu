@@ -3,15 +3,11 @@
 // beside it by PDL, has the first of its weights in shared memory by then.
 #include <cuda_runtime_api.h>
 
-#include <algorithm>
-
 #include "base/alignment.h"
 #include "device/launch_sm90.cuh"
 #include "fused/all_gather_linear/all_gather_linear_sm90.h"
 #include "fused/all_gather_linear/gather_small_m.cuh"
-#include "fused/rows_of.h"
-#include "kernels/linear/linear.h"
-#include "kernels/linear/linear_sm90_batch.h"
+#include "fused/linear_small_m_sm90.h"
 
 namespace heddle {
 namespace {
@@ -26,17 +22,11 @@ __global__ void __launch_bounds__(kThreads)
   gather(DeviceBlock{}, peers);
 }
 
-LinearParams gemm_of(const GatherCall& call, void* whole, std::int64_t first, std::int64_t rows) {
-  const Weight& weight = call.params.weight;
-  const Tensor a{whole, call.params.y.rows, weight.in_features, weight.in_features, call.params.x.dtype};
-  return {.x = rows_of(a, first, rows), .weight = weight, .y = rows_of(call.params.y, first, rows)};
-}
-
 }  // namespace
 
 // By what all ranks share, because pieces and tiles take the channel's slots differently.
 bool is_for_small_m(const GatherCall& call) {
-  if (call.params.y.rows > kLinearBatchRows || call.params.variant == GatherVariant::copy ||
+  if (call.params.y.rows > kSmallM || call.params.variant == GatherVariant::copy ||
       call.tiles.element_bytes != sizeof(std::uint16_t))
     return false;
   for (int rank = 0; rank < call.peers.size; ++rank)
@@ -56,11 +46,11 @@ void gather_small_m_sm90(const GatherCall& call, void* whole, const Lane& lane) 
                            .pulls = call.params.variant == GatherVariant::pull,
                            .aligned = is_aligned(x.data) && x.row_stride % 8 == 0},
               call.peers);
-  const std::int64_t m = call.params.y.rows;
-  const LinearParams all = gemm_of(call, whole, 0, m);
-  if (m <= kLinearSmallRows || is_for_batch(all, lane)) return linear(all, lane);
-  for (std::int64_t first = 0; first < m; first += kLinearSmallRows)  // which needs no workspace
-    linear(gemm_of(call, whole, first, std::min(kLinearSmallRows, m - first)), lane);
+  const Weight& weight = call.params.weight;
+  linear_small_m({.x = {whole, call.params.y.rows, weight.in_features, weight.in_features, x.dtype},
+                  .weight = weight,
+                  .y = call.params.y},
+                 lane);
 }
 
 }  // namespace heddle

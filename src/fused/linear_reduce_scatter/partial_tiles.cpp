@@ -7,6 +7,7 @@
 #include "device/channel_calls.h"
 #include "fused/linear_reduce_scatter/partial_tiles_sm90.h"
 #include "fused/linear_reduce_scatter/sum_tile.cuh"
+#include "fused/linear_small_m_sm90.h"
 #include "kernels/linear/linear.h"
 #include "kernels/linear/linear_cpu.h"
 #include "schedule/tile_order.h"
@@ -39,7 +40,11 @@ std::size_t PartialTiles::heap_bytes(int world_size, const PartialLimits& limits
 }
 
 PartialTiles::PartialTiles(Fabric& fabric, Ranks team, const PartialLimits& limits, std::string_view who)
-    : limits_(limits), tiles_(fabric, std::move(team), channel_shape(limits, fabric.device().kind), who) {}
+    : limits_(limits), tiles_(fabric, std::move(team), channel_shape(limits, fabric.device().kind), who) {
+  if (on_gpu())
+    product_ =
+        Buffer(static_cast<std::size_t>(kSmallM) * static_cast<std::size_t>(limits.n) * sizeof(float), fabric.device());
+}
 
 void PartialTiles::check(const PartialProduct& product, const Tensor& y, std::int64_t y_rows, const Lane& lane,
                          std::string_view who) const {
@@ -64,8 +69,7 @@ void PartialTiles::check(const PartialProduct& product, const Tensor& y, std::in
 
 void PartialTiles::enqueue_on_gpu(const PartialProduct& product, const Tensor& y, const TileSlots& sums,
                                   const Lane& lane) const {
-  if constexpr (kHaveCuda)
-    partial_linear_sm90({.rows = product.rows,
+  const PartialCall call{.rows = product.rows,
                          .x = product.x,
                          .weight = product.weight,
                          .y = y,
@@ -73,8 +77,11 @@ void PartialTiles::enqueue_on_gpu(const PartialProduct& product, const Tensor& y
                          .slot_rows = partial_rows(limits_.largest_shard),
                          .partials = tiles_.slots(),
                          .sums = sums,
-                         .peers = peers()},
-                        lane);
+                         .peers = peers()};
+  if constexpr (kHaveCuda) {
+    if (product.x.rows <= kSmallM) return reduce_small_m_sm90(call, reinterpret_cast<float*>(product_.data()), lane);
+    partial_linear_sm90(call, lane);
+  }
 }
 
 std::int64_t PartialTiles::rows(const PartialProduct& product, int rank, int tile) const {

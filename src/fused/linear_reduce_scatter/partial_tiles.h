@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "base/buffer.h"
 #include "base/lane.h"
 #include "base/tensor.h"
 #include "base/thread_pool.h"
@@ -69,6 +70,7 @@ class PartialTiles {
  private:
   PartialLimits limits_;
   TileChannel tiles_;
+  Buffer product_;  // on a GPU: of calls of few rows
 };
 
 }  // namespace heddle
