@@ -68,7 +68,7 @@ void PartialTiles::check(const PartialProduct& product, const Tensor& y, std::in
 }
 
 void PartialTiles::enqueue_on_gpu(const PartialProduct& product, const Tensor& y, const TileSlots& sums,
-                                  const Lane& lane) const {
+                                  const Lane& lane) {
   const PartialCall call{.rows = product.rows,
                          .x = product.x,
                          .weight = product.weight,

@@ -49,7 +49,7 @@ class PartialTiles {
              std::string_view who) const;
 
   // A whole call on a GPU. `sums`: of an all-reduce, slots by which the sums go to all ranks; else without memory.
-  void enqueue_on_gpu(const PartialProduct& product, const Tensor& y, const TileSlots& sums, const Lane& lane) const;
+  void enqueue_on_gpu(const PartialProduct& product, const Tensor& y, const TileSlots& sums, const Lane& lane);
 
   // The two halves of a call, on a thread of the CPU. False: a wait has given up.
   // Multiplies the tiles of all ranks, those of the next rank first and its own last (schedule/tile_order.h), so that
