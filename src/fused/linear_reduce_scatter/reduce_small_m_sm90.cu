@@ -86,8 +86,7 @@ struct ReduceSmallM {
         if (const int to = (peers.rank + step) % peers.size; rows(to) > 0 && !push<kWidth>(block, to, tile)) return;
       if (rows(peers.rank) == 0) continue;
       for (int step = 1; step < peers.size; ++step)
-        if (!await_full(block, peers, (peers.rank + step) % peers.size, slots.channel, tile, "small M: product"))
-          return;
+        if (!await_full(block, peers, (peers.rank + step) % peers.size, slots.channel, tile, "small M: sum")) return;
       sum<kWidth>(tile);
       for (int step = 1; step < peers.size; ++step)
         give_back(block, peers, (peers.rank + step) % peers.size, slots.channel, tile, 1);
