@@ -11,19 +11,20 @@
 
 namespace heddle {
 
-// The most rows of such a GEMM.
-inline constexpr std::int64_t kSmallM = kLinearBatchRows;
-
-// linear() of at most kSmallM rows that needs no workspace, whatever the operands are.
+// linear() of operands that it takes, in parts of few rows where the lane has no workspace for cuBLASLt. As with linear(),
+// the first call with more than 64 rows comes before a graph capture.
 inline void linear_small_m(const LinearParams& params, const Lane& lane) {
   const std::int64_t m = params.x.rows;
-  if (m <= kLinearSmallRows || is_for_batch(params, lane)) return linear(params, lane);
-  for (std::int64_t first = 0; first < m; first += kLinearSmallRows) {
-    const std::int64_t rows = std::min(kLinearSmallRows, m - first);
+  if (m <= kLinearSmallRows) return linear(params, lane);
+  if (is_for_batch(params, lane)) return linear_batch(params, lane);
+  if (lane.workspace.size_bytes >= linear_workspace_bytes(lane.stream.device())) return linear(params, lane);
+  const std::int64_t most = m > kLinearBatchRows ? kLinearBatchRows : kLinearSmallRows;
+  for (std::int64_t first = 0; first < m; first += most) {
+    const std::int64_t rows = std::min(most, m - first);
     LinearParams part = params;
     part.x = rows_of(params.x, first, rows);
     part.y = rows_of(params.y, first, rows);
-    linear(part, lane);
+    linear_small_m(part, lane);
   }
 }
 

@@ -50,15 +50,19 @@ TileChannel::TileChannel(Fabric& fabric, Ranks team, const TileChannelShape& sha
   stream.synchronize();
 }
 
+void TileChannel::put_by(Stream& stream, int receiver, int index, const RowsToSend& rows) const {
+  const int to = world_rank(receiver);
+  std::byte* const destination = slots_.arriving(peers_.rank, index);
+  if (rows.stride_bytes == rows.row_bytes)
+    return fabric_->put(stream, to, destination, rows.data, rows.rows * rows.row_bytes);
+  for (std::size_t row = 0; row < rows.rows; ++row)
+    fabric_->put(stream, to, destination + row * rows.row_bytes, rows.data + row * rows.stride_bytes, rows.row_bytes);
+}
+
 void TileChannel::send_by(Stream& stream, int receiver, int index, const RowsToSend& rows) const {
   const int to = world_rank(receiver);
   fabric_->wait_next(stream, to, slots_.channel.credit(receiver, index), "copy: credit");
-  std::byte* const destination = slots_.arriving(peers_.rank, index);
-  if (rows.stride_bytes == rows.row_bytes)
-    fabric_->put(stream, to, destination, rows.data, rows.rows * rows.row_bytes);
-  else
-    for (std::size_t row = 0; row < rows.rows; ++row)
-      fabric_->put(stream, to, destination + row * rows.row_bytes, rows.data + row * rows.stride_bytes, rows.row_bytes);
+  put_by(stream, receiver, index, rows);
   fabric_->signal_next(stream, to, &slots_.channel.slot(peers_.rank, index)->full);
 }
 

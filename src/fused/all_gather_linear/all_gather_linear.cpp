@@ -10,7 +10,6 @@
 #include "fused/all_gather_linear/all_gather_linear_sm90.h"
 #include "fused/all_gather_linear/gather_small_m.cuh"
 #include "fused/all_gather_linear/produce.cuh"
-#include "fused/linear_small_m_sm90.h"
 #include "fused/rows_of.h"
 #include "kernels/linear/linear.h"
 #include "kernels/linear/linear_cpu.h"
@@ -134,7 +133,8 @@ std::size_t AllGatherLinear::whole_rows_bytes() const {
   const bool of_rows = limits_.sharded == Sharded::rows;
   if (!on_gpu() && of_rows) return 0;
   const std::int64_t of_all = limits_.largest_shard * tiles_.peers().size, rows = of_rows ? of_all : limits_.other,
-                     columns = of_rows ? limits_.other : of_all, most_rows = on_gpu() ? kSmallM : limits_.tile_rows;
+                     columns = of_rows ? limits_.other : of_all,
+                     most_rows = on_gpu() ? kGatherFirstRows : limits_.tile_rows;
   return static_cast<std::size_t>(std::min(rows, most_rows)) * static_cast<std::size_t>(columns) *
          size_of(limits_.dtype);
 }
@@ -175,22 +175,52 @@ GatherCall AllGatherLinear::call_of(const AllGatherLinearParams& params, const L
   return {tiles_of(params, limits_), tiles_.slots(), tiles_.peers(), params, on_gpu() && lane.num_other_sms() == 0};
 }
 
+// On a GPU in chunks of tiles: a kernel that waits for their credits, a copy, and a kernel that fills their slots take
+// some microseconds each.
+void AllGatherLinear::enqueue_copies(const GatherCall& call, const OwnShard& shard, Stream& transfers) const {
+  const ShardTiles& tiles = call.tiles;
+  const Peers& peers = tiles_.peers();
+  const auto rows_from = [&](int tile, std::int64_t rows) {
+    return RowsToSend{.data = shard.data + static_cast<std::size_t>(tiles.first_row(tile)) * shard.row_stride_bytes,
+                      .rows = static_cast<std::size_t>(rows),
+                      .row_bytes = tiles.row_bytes(peers.rank),
+                      .stride_bytes = shard.row_stride_bytes};
+  };
+  const int count = tiles.tiles(peers.rank);
+  if (!on_gpu()) {
+    for (int step = 1; step < peers.size; ++step)
+      for (int tile = 0; tile < count; ++tile)
+        tiles_.send_by(transfers, (peers.rank + peers.size - step) % peers.size, tile,
+                       rows_from(tile, tiles.rows(peers.rank, tile)));
+    return;
+  }
+  constexpr std::size_t kChunkBytes = std::size_t{8} << 20;  // of a link of some 400 GB/s they take 20 us
+  const auto of_chunk = static_cast<int>(std::max<std::size_t>(1, kChunkBytes / call.slots.tile_bytes));
+  for (int first = 0; first < count; first += of_chunk) {
+    const int in_chunk = std::min(of_chunk, count - first);
+    if constexpr (kHaveCuda) claim_tiles_sm90(call, first, in_chunk, transfers);
+    for (int step = 1; step < peers.size; ++step) {
+      const int to = (peers.rank + peers.size - step) % peers.size;
+      // Whole tiles lie one after the other where their buffers do.
+      if (static_cast<std::size_t>(tiles.tile_rows) * tiles.row_bytes(peers.rank) == call.slots.tile_bytes) {
+        const std::int64_t left = tiles.shard_rows(peers.rank) - tiles.first_row(first);
+        tiles_.put_by(transfers, to, first, rows_from(first, std::min(left, in_chunk * tiles.tile_rows)));
+        continue;
+      }
+      for (int tile = first; tile < first + in_chunk; ++tile)
+        tiles_.put_by(transfers, to, tile, rows_from(tile, tiles.rows(peers.rank, tile)));
+    }
+    if constexpr (kHaveCuda) fill_tiles_sm90(call, first, in_chunk, transfers);
+  }
+}
+
 void AllGatherLinear::enqueue_transfers(const GatherCall& call, int transfer_sms, Stream& transfers) const {
   const AllGatherLinearParams& params = call.params;
   const ShardTiles& tiles = call.tiles;
   const OwnShard shard{static_cast<const std::byte*>(params.x.data),
                        static_cast<std::size_t>(params.x.row_stride) * size_of(params.x.dtype)};
   const Peers& peers = tiles_.peers();
-  if (params.variant == GatherVariant::copy) {
-    for (int step = 1; step < peers.size; ++step)
-      for (int tile = 0; tile < tiles.tiles(peers.rank); ++tile)
-        tiles_.send_by(transfers, (peers.rank + peers.size - step) % peers.size, tile,
-                       {.data = shard.data + static_cast<std::size_t>(tiles.first_row(tile)) * shard.row_stride_bytes,
-                        .rows = static_cast<std::size_t>(tiles.rows(peers.rank, tile)),
-                        .row_bytes = tiles.row_bytes(peers.rank),
-                        .stride_bytes = shard.row_stride_bytes});
-    return;
-  }
+  if (params.variant == GatherVariant::copy) return enqueue_copies(call, shard, transfers);
   if (on_gpu()) {
     if constexpr (kHaveCuda) enqueue_shard_sm90(call, transfer_sms, transfers);
     return;

@@ -11,8 +11,9 @@
 //   copy               as push, by the stream's copies (on a GPU: copy engines), and a GEMM for each tile behind them
 //
 // On a GPU one persistent GEMM serves all variants: its loads wait for the tiles that they need, and only the address
-// from which they load differs. Up to 64 rows of A a kernel gathers them by push or pull, beside which the GEMM of
-// kernels/linear begins to load W (gather_small_m_sm90.cu). It takes x and W of one 16-bit dtype in rows that are aligned to 16 bytes; anything else
+// from which they load differs. Up to 256 rows of A a kernel gathers them by push or pull, beside which the GEMM of
+// kernels/linear begins to load W (gather_small_m_sm90.cu); the first call of more than 64 rows then loads cuBLASLt, so it
+// comes before a graph capture. It takes x and W of one 16-bit dtype in rows that are aligned to 16 bytes; anything else
 // runs in a plain kernel. On the CPU y has the bits of `linear` over the whole A: a tile of rows is multiplied in one call, over K sharded ranks
 // when all its parts are there.
 #pragma once
@@ -60,6 +61,7 @@ struct AllGatherLinearParams {
 };
 
 struct GatherCall;
+struct OwnShard;
 
 // One for each rank and team; owns the symmetric memory. The ranks of a team make the same calls in the same order; calls
 // follow each other without a barrier, in any variants. It outlives the work that is enqueued on it.
@@ -81,6 +83,7 @@ class AllGatherLinear {
 
  private:
   void check(const AllGatherLinearParams& params, const Lane& lane, const Stream& transfers) const;
+  void enqueue_copies(const GatherCall& call, const OwnShard& shard, Stream& transfers) const;
   void enqueue_transfers(const GatherCall& call, int transfer_sms, Stream& transfers) const;
   GatherCall call_of(const AllGatherLinearParams& params, const Lane& lane) const;
   std::size_t whole_rows_bytes() const;

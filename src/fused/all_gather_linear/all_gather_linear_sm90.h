@@ -27,13 +27,21 @@ struct GatherCall {
   bool alone = false;  // on the device: no other lane or rank has SMs of it
 };
 
-// Of push and pull, of at most 64 rows of A: gathers A into `whole`, where it is packed, and multiplies, on the lane
+// The most rows of A that push and pull gather before the GEMM, since its tiles are too few to hide a transfer.
+inline constexpr std::int64_t kGatherFirstRows = 256;
+
+// Of push and pull, of at most kGatherFirstRows: gathers A into `whole`, where it is packed, and multiplies, on the lane
 // alone.
 bool is_for_small_m(const GatherCall& call);
 void gather_small_m_sm90(const GatherCall& call, void* whole, const Lane& lane);
 
 // The producer of pull or push, on `sms` SMs, a block each.
 void enqueue_shard_sm90(const GatherCall& call, int sms, Stream& transfers);
+
+// Of copy, for tiles [first, first + count) of this rank's shard at all other ranks: waits for the credit of each, and
+// fills their slots.
+void claim_tiles_sm90(const GatherCall& call, int first, int count, Stream& transfers);
+void fill_tiles_sm90(const GatherCall& call, int first, int count, Stream& transfers);
 
 // The GEMM, which waits for each tile by itself, on the SMs of the lane.
 void gathered_linear_sm90(const GatherCall& call, const Lane& lane);

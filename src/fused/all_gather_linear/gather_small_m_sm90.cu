@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(kThreads)
 
 // By what all ranks share, because pieces and tiles take the channel's slots differently.
 bool is_for_small_m(const GatherCall& call) {
-  if (call.params.y.rows > kSmallM || call.params.variant == GatherVariant::copy ||
+  if (call.params.y.rows > kGatherFirstRows || call.params.variant == GatherVariant::copy ||
       call.tiles.element_bytes != sizeof(std::uint16_t))
     return false;
   for (int rank = 0; rank < call.peers.size; ++rank)

@@ -7,7 +7,6 @@
 #include "device/channel_calls.h"
 #include "fused/linear_reduce_scatter/partial_tiles_sm90.h"
 #include "fused/linear_reduce_scatter/sum_tile.cuh"
-#include "fused/linear_small_m_sm90.h"
 #include "kernels/linear/linear.h"
 #include "kernels/linear/linear_cpu.h"
 #include "schedule/tile_order.h"
@@ -42,8 +41,8 @@ std::size_t PartialTiles::heap_bytes(int world_size, const PartialLimits& limits
 PartialTiles::PartialTiles(Fabric& fabric, Ranks team, const PartialLimits& limits, std::string_view who)
     : limits_(limits), tiles_(fabric, std::move(team), channel_shape(limits, fabric.device().kind), who) {
   if (on_gpu())
-    product_ =
-        Buffer(static_cast<std::size_t>(kSmallM) * static_cast<std::size_t>(limits.n) * sizeof(float), fabric.device());
+    product_ = Buffer(static_cast<std::size_t>(kReduceSmallM) * static_cast<std::size_t>(limits.n) * sizeof(float),
+                      fabric.device());
 }
 
 void PartialTiles::check(const PartialProduct& product, const Tensor& y, std::int64_t y_rows, const Lane& lane,
@@ -79,7 +78,8 @@ void PartialTiles::enqueue_on_gpu(const PartialProduct& product, const Tensor& y
                          .sums = sums,
                          .peers = peers()};
   if constexpr (kHaveCuda) {
-    if (product.x.rows <= kSmallM) return reduce_small_m_sm90(call, reinterpret_cast<float*>(product_.data()), lane);
+    if (product.x.rows <= kReduceSmallM)
+      return reduce_small_m_sm90(call, reinterpret_cast<float*>(product_.data()), lane);
     partial_linear_sm90(call, lane);
   }
 }

@@ -1,13 +1,11 @@
 // GEMM + reduce-scatter and GEMM + all-reduce on Hopper: the persistent GEMM of tile_gemm_sm90.cuh pushes each tile that
-// another rank sums into that rank's inbox. To its own tiles it adds the others' products to them in registers.
-// Blocks wait for blocks of other ranks, so all of them are resident. All take tiles in the order (number, own last), and
-// an own tile waits for products of its number alone, so none waits in a circle.
+// another rank sums into that rank's inbox. To its own tiles it adds the others' products in registers. Blocks wait for
+// blocks of other ranks, so all of them are resident; in the order of schedule/reduce_order.h none waits in a circle.
 #include "fused/linear_reduce_scatter/partial_tiles_sm90.h"
 
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
-#include <climits>
 
 #include "base/alignment.h"
 #include "base/checked.h"
@@ -18,6 +16,7 @@
 #include "fused/tile_output_sm90.cuh"
 #include "kernels/linear/grouped_tiles.h"
 #include "kernels/sm90/elements_sm90.cuh"
+#include "schedule/reduce_order.h"
 
 namespace heddle {
 namespace {
@@ -226,28 +225,18 @@ struct PartialWork {
     for (int rank = 0; rank < slots.peers.size; ++rank) all += tiles(rank).count();
     return all;
   }
-  // The first tile of all owners, then the second, ...; of each the next rank's first and this rank's last. So transfers
-  // spread over the GEMM, and the products that an own tile waits for were multiplied just before it, elsewhere.
   __device__ Item at(int index, int rank) const {
     const Peers& peers = slots.peers;
-    for (int first = 0;;) {  // tiles [first, next) that equally many owners have
-      int owners = 0, next = INT_MAX;
-      for (int peer = 0; peer < peers.size; ++peer)
-        if (const int count = tiles(peer).count(); count > first) {
-          ++owners;
-          next = min(next, count);
-        }
-      if (index < (next - first) * owners) {
-        int owner = peers.rank;
-        for (int nth = index % owners; nth >= 0;) {
-          owner = (owner + 1) % peers.size;
-          if (tiles(owner).count() > first) --nth;
-        }
-        return at_tile(owner, first + index / owners, rank);
-      }
-      index -= (next - first) * owners;
-      first = next;
-    }
+    const auto of_owner = [this](int owner) { return tiles(owner).count(); };
+    const int own = of_owner(peers.rank);
+    const schedule::ReduceOrder order{.ranks = peers.size,
+                                      .others = count() - own,
+                                      .own = own,
+                                      .at_once = static_cast<int>(gridDim.x) / TileShape::kCluster};
+    const schedule::ReduceOrder::Tile tile = order.at(index);
+    if (tile.own) return at_tile(peers.rank, tile.index, rank);
+    const schedule::OwnedTile its = schedule::tile_of_others(peers.size, peers.rank, tile.index, of_owner);
+    return at_tile(its.owner, its.tile, rank);
   }
   __device__ Item at_tile(int owner, int index, int rank) const {
     const GroupedTiles::Place place = tiles(owner).at(index);
@@ -545,11 +534,15 @@ void enqueue_for_rows(const PartialCall& call, const Lane& lane) {
   using tile_gemm::Shape;
   if (call.rows.largest() <= Fragments::kGroupRows) return enqueue_partial_tiles<T, Shape<64, 128>>(call, lane);
   if (lane.num_other_sms() > 0) return enqueue_partial_tiles<T, Shape<128, 128>>(call, lane);
-  const auto time = [&](const PartialTile& tile) {
-    const std::int64_t rounds = ceil_div<std::int64_t>(tiles_of(call, tile.columns, 2), lane.num_sms / 2);
-    return static_cast<double>(rounds * tile.columns) * tile.slowness;
+  const auto rounds = [&](const PartialTile& tile) {
+    return ceil_div<std::int64_t>(tiles_of(call, tile.columns, 2), lane.num_sms / 2);
   };
-  const bool wide = call.tile >= 0 ? call.tile == 0 : time(kPartialTiles[0]) <= time(kPartialTiles[1]);
+  const auto time = [&](const PartialTile& tile) {
+    return static_cast<double>(rounds(tile) * tile.columns) * tile.slowness;
+  };
+  // In one round nothing is multiplied beside the transfers.
+  const bool wide = call.tile >= 0 ? call.tile == 0
+                                   : rounds(kPartialTiles[0]) > 1 && time(kPartialTiles[0]) <= time(kPartialTiles[1]);
   if (wide) return enqueue_partial_tiles<T, Shape<128, kPartialTiles[0].columns, 2>>(call, lane);
   enqueue_partial_tiles<T, Shape<128, kPartialTiles[1].columns, 2>>(call, lane);
 }

@@ -46,7 +46,8 @@ struct PartialCall {
 // sums to all ranks, and takes theirs.
 void partial_linear_sm90(const PartialCall& call, const Lane& lane);
 
-// The same of at most kSmallM rows of x (linear_small_m_sm90.h) in two kernels. `product`: room for M times n sums.
+// The same of at most kReduceSmallM rows of x in two kernels. `product`: room for M times n sums.
+inline constexpr std::int64_t kReduceSmallM = Fragments::kGroupRows;
 void reduce_small_m_sm90(const PartialCall& call, float* product, const Lane& lane);
 
 }  // namespace heddle
