@@ -219,7 +219,6 @@ void AllGatherLinear::enqueue_transfers(const GatherCall& call, int transfer_sms
   const ShardTiles& tiles = call.tiles;
   const OwnShard shard{static_cast<const std::byte*>(params.x.data),
                        static_cast<std::size_t>(params.x.row_stride) * size_of(params.x.dtype)};
-  const Peers& peers = tiles_.peers();
   if (params.variant == GatherVariant::copy) return enqueue_copies(call, shard, transfers);
   if (on_gpu()) {
     if constexpr (kHaveCuda) enqueue_shard_sm90(call, transfer_sms, transfers);
