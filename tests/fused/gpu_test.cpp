@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -50,38 +51,44 @@ INSTANTIATE_TEST_SUITE_P(Ranks, FusedOnOneGpu, testing::Values(1, 2, 4),
                          [](const auto& test) { return std::to_string(test.param); });
 
 // A rank that never calls: the other names it within the deadline, and its kernels end.
+void expect_stopped_rank_is_named(GatherVariant variant, std::int64_t rows, std::string_view waits_for) {
+  constexpr std::int64_t kColumns = 64;
+  std::string message;
+  try {
+    run_ranks(
+        "nvlink-ipc", 2, {.heap_bytes = std::size_t{8} << 20, .deadline = std::chrono::milliseconds(500)},
+        [&](Fabric& fabric, Stream& stream) {
+          Stream transfers(fabric.device());
+          AllGatherLinear fused(fabric, {0, 1}, {.largest_shard = rows, .other = kColumns, .dtype = DType::bfloat16});
+          Buffer memory(std::size_t{4} << 20, fabric.device());
+          fabric.meet();
+          // Stays beyond the deadline: else its own closing would be what is late first.
+          if (fabric.rank() == 1) return std::this_thread::sleep_for(std::chrono::seconds(2));
+          std::byte* const at = memory.data();
+          fused({.shards = Shards::even(2 * rows, 2),
+                 .x = {at, rows, kColumns, kColumns, DType::bfloat16},
+                 .weight = {.blocks = {{{at + (1 << 20), kColumns}}},
+                            .out_features = kColumns,
+                            .in_features = kColumns,
+                            .dtype = DType::bfloat16},
+                 .y = {at + (2 << 20), 2 * rows, kColumns, kColumns, DType::bfloat16},
+                 .variant = variant},
+                Lane(stream, fabric.device_share().sms), transfers);
+          fabric.synchronize(stream);
+        });
+  } catch (const std::exception& error) {
+    message = error.what();
+  }
+  EXPECT_NE(message.find(waits_for), std::string::npos) << name_of(variant) << ", " << rows << " rows: " << message;
+}
+
 TEST(FusedOnOneGpuFailure, ARankThatStopsIsNamedWithinTheDeadline) {
   if (fused_gpus() < 1) GTEST_SKIP() << "needs a GPU";
-  constexpr std::int64_t kRows = 64, kColumns = 64;
-  for (const GatherVariant variant : {GatherVariant::pull, GatherVariant::push, GatherVariant::copy}) {
-    std::string message;
-    try {
-      run_ranks("nvlink-ipc", 2, {.heap_bytes = std::size_t{8} << 20, .deadline = std::chrono::milliseconds(500)},
-                [&](Fabric& fabric, Stream& stream) {
-                  Stream transfers(fabric.device());
-                  AllGatherLinear fused(fabric, {0, 1},
-                                        {.largest_shard = kRows, .other = kColumns, .dtype = DType::bfloat16});
-                  Buffer memory(std::size_t{4} << 20, fabric.device());
-                  fabric.meet();
-                  // Stays beyond the deadline: else its own closing would be what is late first.
-                  if (fabric.rank() == 1) return std::this_thread::sleep_for(std::chrono::seconds(2));
-                  std::byte* const at = memory.data();
-                  fused({.shards = Shards::even(2 * kRows, 2),
-                         .x = {at, kRows, kColumns, kColumns, DType::bfloat16},
-                         .weight = {.blocks = {{{at + (1 << 20), kColumns}}},
-                                    .out_features = kColumns,
-                                    .in_features = kColumns,
-                                    .dtype = DType::bfloat16},
-                         .y = {at + (2 << 20), 2 * kRows, kColumns, kColumns, DType::bfloat16},
-                         .variant = variant},
-                        Lane(stream, fabric.device_share().sms), transfers);
-                  fabric.synchronize(stream);
-                });
-    } catch (const std::exception& error) {
-      message = error.what();
-    }
-    EXPECT_NE(message.find("gather: tile"), std::string::npos) << name_of(variant) << ": " << message;
-  }
+  constexpr std::int64_t kFew = 64, kMany = 192;  // of each rank: gathered before the GEMM, and not
+  for (const GatherVariant variant : {GatherVariant::pull, GatherVariant::push, GatherVariant::copy})
+    expect_stopped_rank_is_named(variant, kMany, "gather: tile");
+  for (const GatherVariant variant : {GatherVariant::pull, GatherVariant::push})
+    expect_stopped_rank_is_named(variant, kFew, "small M: piece");
 }
 
 }  // namespace

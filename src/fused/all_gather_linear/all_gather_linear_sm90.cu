@@ -56,11 +56,14 @@ struct GatherWork {
 
   static constexpr int kRows = TileShape::kRows, kColumns = TileShape::kColumns, kCluster = TileShape::kCluster;
 
-  // Row tiles of a cluster's blocks are side by side.
+  // Row tiles of a cluster's blocks are side by side. Over rows, those of one rank stay together, so that this rank's are
+  // multiplied while the others' are on their way.
   HEDDLE_HOST_DEVICE GroupedTiles order() const {
+    const std::int64_t of_owner = tiles.of_rows ? tiles.shards.count(peers.rank) : kTokensTogether,
+                       together = (of_owner < kTokensTogether ? of_owner : kTokensTogether) / (kRows * kCluster);
     return {.rows = (row_tiles + kCluster - 1) / kCluster,
             .columns = column_tiles,
-            .together = kTokensTogether / (kRows * kCluster)};
+            .together = together > 1 ? static_cast<int>(together) : 1};
   }
   HEDDLE_HOST_DEVICE int count() const { return order().count(); }
   __device__ const CUtensorMap& w_map() const { return w; }
@@ -239,12 +242,14 @@ void enqueue_tiles(const GatherCall& call, const Lane& lane) {
               lane, work, KernelWaits{.limit = call.peers.waits, .tag = "gather: GEMM"});
 }
 
-// Rounds of tiles times their width: with the best tile the SMs end first.
+// Rounds of tiles times their width: with the best tile the SMs end first. Where there is one round, tiles of other
+// ranks' rows wait for all of a transfer (a quarter of a round, measured).
 double time_of(const GatherTile& tile, const GatherCall& call, const Lane& lane) {
   const std::int64_t items = ceil_div<std::int64_t>(row_tiles_of(call.tiles, tile.rows), tile.cluster) *
                              ceil_div<std::int64_t>(call.params.y.columns, tile.columns);
   const std::int64_t rounds = ceil_div<std::int64_t>(items, std::max(1, lane.num_sms / tile.cluster));
-  return static_cast<double>(rounds * tile.columns) * tile.slowness;
+  const double waits = rounds == 1 && call.tiles.of_rows && call.peers.size > 1 ? 0.25 : 0;
+  return (static_cast<double>(rounds) + waits) * tile.columns * tile.slowness;
 }
 
 // Of kGatherTiles. Blocks of a cluster need SMs side by side. Where kernels of other ranks or lanes hold some of them,
