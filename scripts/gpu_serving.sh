@@ -18,8 +18,9 @@ out=$(cd "$out" && pwd)
 work=$(mktemp -d)
 server='' failed=0
 
+# A server is in a session of its own, with the processes that it starts: vLLM's engine is one, and holds the GPU's memory.
 stop_server() {
-  [ -z "$server" ] || { kill "$server" 2>/dev/null; timeout 30 tail --pid="$server" -f /dev/null; kill -9 "$server" 2>/dev/null; }
+  [ -z "$server" ] || { kill "$server" 2>/dev/null; timeout 30 tail --pid="$server" -f /dev/null; kill -9 -- "-$server" 2>/dev/null; }
   server=''
 }
 trap 'stop_server; rm -rf "$work"' EXIT
@@ -36,10 +37,11 @@ part() {  # NAME COMMAND...
 export HF_HUB_OFFLINE=1 TRANSFORMERS_OFFLINE=1 VLLM_NO_USAGE_STATS=1 VLLM_USE_FLASHINFER_SAMPLER=0 VLLM_HOST_IP=127.0.0.1
 export VLLM_CACHE_ROOT=$work/cache
 site=${SITE:-/tmp/site-vllm}
-with_vllm() { env -u LD_LIBRARY_PATH -u CUDA_MODULE_LOADING PYTHONPATH="$site:$peers" CUDA_VISIBLE_DEVICES="$gpu" "$@"; }
+vllm=(env -u LD_LIBRARY_PATH -u CUDA_MODULE_LOADING "PYTHONPATH=$site:$peers" "CUDA_VISIBLE_DEVICES=$gpu")
+with_vllm() { "${vllm[@]}" "$@"; }
 
 heddle_throughput() {  # FILE
-  timeout 120 "$heddle" bench throughput --model synth:llama-3-8b,dtype=bfloat16 --device "cuda:$gpu" --max-sequences 256 --num-prompts 256 \
+  timeout 120 "$heddle" bench throughput --model synth:llama-3-8b,dtype=bfloat16 --device "cuda:$gpu" --num-prompts 256 \
     --input-len 1024 --output-len 128 --json "$out/$1"
 }
 
@@ -75,13 +77,13 @@ PY
 serve_heddle() {  # MODEL PORT OPTION...
   local model=$1 port=$2
   shift 2
-  "$heddle" serve --model "$model" --device "cuda:$gpu" --port "$port" "$@" >"$out/serve-heddle.log" 2>&1 &
+  setsid "$heddle" serve --model "$model" --device "cuda:$gpu" --port "$port" "$@" >"$out/serve-heddle.log" 2>&1 &
   server=$!
   wait_for "$port" 90
 }
 
 serve_vllm() {  # FOLDER PORT
-  with_vllm python3 -m vllm.entrypoints.cli.main serve "$1" --served-model-name m --load-format dummy --max-model-len 8192 \
+  setsid "${vllm[@]}" python3 -m vllm.entrypoints.cli.main serve "$1" --served-model-name m --load-format dummy --max-model-len 8192 \
     --no-enable-prefix-caching --port "$2" >"$out/serve-vllm.log" 2>&1 &
   server=$!
   wait_for "$2" 150

@@ -355,7 +355,7 @@ void add_limit_options(CLI::App& command, ModelOptions& options, Sequences seque
                          "Prompts that run at once; others wait; default 64", {.min = 1, .max = 1 << 12});
   add_number_option<int>(command, "--step-tokens", options.step_tokens,
                          "Tokens of a step at most, of all prompts together; longer prompts are computed in several "
-                         "steps; default 512 on the CPU and 2048 on a GPU",
+                         "steps; default 512 on the CPU and 4096 on a GPU",
                          {.min = 1, .max = 1 << 17});
 }
 

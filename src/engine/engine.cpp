@@ -77,7 +77,7 @@ int cache_pages(Model& model, const EngineOptions& options, const ExecutorLimits
 }  // namespace
 
 StepLimits step_limits(Device device, const EngineOptions& options) {
-  const int usual_tokens = device.kind == DeviceKind::cpu ? 512 : 2048;
+  const int usual_tokens = device.kind == DeviceKind::cpu ? 512 : 4096;
   return {.max_tokens = options.max_tokens_per_step > 0 ? options.max_tokens_per_step : usual_tokens,
           .max_sequences = options.max_sequences,
           .max_samples = std::max(options.max_sequences, options.max_logit_rows),

@@ -32,7 +32,7 @@ enum class Overlap : std::uint8_t {
 struct EngineOptions {
   int threads = 1;
   int max_sequences = 64;       // that run at once; more requests wait
-  int max_tokens_per_step = 0;  // 0: 512 on the CPU, 2048 on a GPU
+  int max_tokens_per_step = 0;  // 0: 512 on the CPU, 4096 on a GPU (docs/notes/serving.md)
   int page_size = 0;            // tokens that a rank keeps of a page; 0: 32 on the CPU, 64 on a GPU
   // Limit of the key-value cache, of all ranks together; it is smaller if max_sequences need less. Nothing: 1 GiB on the
   // CPU, the free memory on a GPU.

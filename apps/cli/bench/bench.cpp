@@ -131,7 +131,7 @@ void add_prefill(CLI::App& bench) {
                      "Tokens of each sequence's prompt, comma-separated; default 512", {.min = 1, .max = kMostContext});
   add_number_option<int>(
       *command, "--step-tokens", options->step_tokens,
-      "At most, in a step of all sequences; default: as the engine, 512 on the CPU and 2048 on a GPU",
+      "At most, in a step of all sequences; default: as the engine, 512 on the CPU and 4096 on a GPU",
       {.min = 1, .max = 1 << 17});
   add_page_size_option(*command, *options);
   add_peer_option(*command, *options);

@@ -56,7 +56,7 @@ int distinct_devices(const RankModels& ranks) {
 }
 
 int default_step_tokens(Device device) {
-  return device.kind == DeviceKind::cuda ? 2048 : 512;
+  return device.kind == DeviceKind::cuda ? 4096 : 512;
 }
 
 Arithmetic arithmetic_of(const StepCase& shape, const ModelShape& model, const ModelDescription& description) {
