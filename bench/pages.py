@@ -28,5 +28,9 @@ def source(name, record):
     return f"From `{name}`: commit {record['commit']}, {record['machine']['key'].rsplit('; ', 1)[1]}"
 
 
+def text_of(page):
+    return "\n".join(page).rstrip() + "\n"
+
+
 def write(page, path):
-    path.write_text("\n".join(page).rstrip() + "\n", encoding="utf-8")
+    path.write_text(text_of(page), encoding="utf-8")

@@ -10,7 +10,6 @@ import argparse
 import pathlib
 import re
 
-import fused_plots
 from pages import ROOT, command, records_of, source, table, write
 
 TITLES = {"all-gather-linear": "All-gather + GEMM (figure 9)", "linear-reduce-scatter": "GEMM + reduce-scatter",
@@ -125,7 +124,7 @@ def memory_rate(folder, gpus):
 
 
 def section(folder, bench, records, picture):
-    """The tables of a bench's records, and one picture of all of them."""
+    """The tables of a bench's records, and what the picture of all of them shows: arguments of fused_plots.variants."""
     axis, panels, page = axis_of(bench), {}, []
     label, unit = ("context, keys of all ranks", "TB/s a GPU") if bench == "flash-decode" else ("M, rows of A", "TFLOP/s a GPU")
     for name, record in records:
@@ -138,25 +137,39 @@ def section(folder, bench, records, picture):
                            [row_of(bench, size, of) for size, of in sizes.items()])]
     name, record = records[0]
     gpus = source(name, record).rsplit(", ", 1)[1]
-    fused_plots.variants(panels, label, f"{TITLES[bench]}: {gpus}, {whereabouts(record)}", picture)
     of_memory = memory_rate(folder, gpus) if bench == "flash-decode" else ""
-    return [f"## {TITLES[bench]}, {gpus}", "", BSP[bench] + of_memory, "", f"![Microseconds and speed against bsp by size]({picture.name})", "", *page]
+    title = f"{TITLES[bench]}: {gpus}, {whereabouts(record)}"
+    return [f"## {TITLES[bench]}, {gpus}", "", BSP[bench] + of_memory, "", f"![Microseconds and speed against bsp by size]({picture})", "",
+            *page], (panels, label, title, picture)
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("results", nargs="?", type=pathlib.Path, default=ROOT / "bench" / "results")
-    parser.add_argument("output", nargs="?", type=pathlib.Path, default=ROOT / "docs" / "results" / "fused.md")
-    options = parser.parse_args()
+def page_of(folder, stem="fused"):
+    """(the page, its pictures), which are called after `stem`."""
     found = {}  # (bench, machine): its records
-    for name, record in records_of(options.results, "fused-*.json"):
+    for name, record in records_of(folder, "fused-*.json"):
         if of := re.fullmatch(rf"fused-(.*)-({'|'.join(TITLES)})(-.*)?\.json", name):
             found.setdefault((of[2], of[1]), []).append((name, record))
     found = dict(sorted(found.items(), key=lambda item: (list(TITLES).index(item[0][0]), item[0][1])))
     page = [INTRO, summary([(bench, name, record) for (bench, _), records in found.items() for name, record in records])]
+    pictures = []
     for (bench, machine), records in found.items():
-        page += section(options.results, bench, records, options.output.with_name(f"{options.output.stem}-{machine}-{bench}.svg"))
+        of_bench, picture = section(folder, bench, records, f"{stem}-{machine}-{bench}.svg")
+        page += of_bench
+        pictures.append(picture)
+    return page, pictures
+
+
+def main():
+    import fused_plots  # check_pages.py makes the page where there is no matplotlib
+
+    parser = argparse.ArgumentParser()
+    parser.add_argument("results", nargs="?", type=pathlib.Path, default=ROOT / "bench" / "results")
+    parser.add_argument("output", nargs="?", type=pathlib.Path, default=ROOT / "docs" / "results" / "fused.md")
+    options = parser.parse_args()
+    page, pictures = page_of(options.results, options.output.stem)
     write(page, options.output)
+    for panels, label, title, name in pictures:
+        fused_plots.variants(panels, label, title, options.output.with_name(name))
 
 
 if __name__ == "__main__":
