@@ -1,7 +1,7 @@
 """The plots of docs/results, drawn by matplotlib (tools/requirements.txt) as SVG.
 
 Each function takes the figures and the file to write. The same figures give the same file: no date, no random ids.
-Those of sequence parallelism are in sequence_plots.py.
+Those of sequence parallelism are in sequence_plots.py, those of fused operators in fused_plots.py.
 """
 import matplotlib
 import matplotlib.ticker

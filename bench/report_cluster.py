@@ -8,21 +8,10 @@ Reads `gpu-X-cluster.json` (`heddle bench cluster`), `gpu-X-block-*.json` (`hedd
 do not edit the page by hand.
 """
 import argparse
-import json
 import pathlib
 
 import plots
-
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-
-
-def records_of(folder, pattern):
-    return [(path.name, json.loads(path.read_text(encoding="utf-8"))) for path in sorted(folder.glob(pattern))]
-
-
-def table(head, rows):
-    lines = ["| " + " | ".join(head) + " |", "|" + "|".join("--:" for _ in head) + "|"]
-    return "\n".join(lines + ["| " + " | ".join(str(cell) for cell in row) + " |" for row in rows]) + "\n"
+from pages import ROOT, records_of, table, write
 
 
 def us(seconds):
@@ -144,7 +133,7 @@ def main():
         page += [f"## {record['gpu']['name']}: SplitToken and SplitHead, {record['shape']}, batch {record['batch']} (Fig. 20)", "",
                  f"From `{name}`, commit {record['commit']}: the fastest way of each, interleaved, and bytes through distributed shared memory"
                  " in the cluster of a head by the paper's formulas.", "", figure_20(record)]
-    options.output.write_text("\n".join(page).rstrip() + "\n", encoding="utf-8")
+    write(page, options.output)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
-"""report_sequence.py RECORD.json PICTURE.svg: draws a record of `heddle bench sequence-attention --json`.
+"""Without arguments, report_sequence.py generates docs/results/sequence.md from the JSON in bench/results: do not edit it by hand.
 
-Of figures 7 to 10 the rows that the record predicts, if it has any; with --measured those that it measured. Prints the record's
-commit, for the page that shows the picture.
+report_sequence.py RECORD.json PICTURE.svg draws a record of `heddle bench sequence-attention --json`. Of figures 7 to 10 the rows
+that the record predicts, if it has any; with --measured those that it measured. Prints the record's commit, for the page that shows
+the picture.
 """
 import json
 import sys
 
 import sequence_plots
+import sequence_tables
+from pages import ROOT, write
 
 
 def whereabouts(rows):
@@ -17,6 +20,9 @@ def whereabouts(rows):
 
 
 def main():
+    if len(sys.argv) == 1:
+        write(sequence_tables.page(ROOT / "bench" / "results"), ROOT / "docs" / "results" / "sequence.md")
+        return
     arguments = [word for word in sys.argv[1:] if word != "--measured"]
     if len(arguments) != 2:
         sys.exit(__doc__)

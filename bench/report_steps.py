@@ -7,35 +7,17 @@ Reads `experts-X-decode-*.json` and `modes-X-{MODE}-{decode,prefill}-*.json` (`h
 `modes-X-figure-N.json` (`heddle bench token-weave --figure N`, N 4, 9, 11, 12, 14). All figures come from the files; do not edit the pages by hand.
 """
 import argparse
-import json
 import pathlib
 import re
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from pages import ROOT, command, records_of, source, table, write
+
 MODES = ("default", "symmetric", "fused", "weave", "no-comm")
 # For records of one token's experts: all layers, those without experts, experts of a layer, of a token, bytes of one in bfloat16.
 EXPERTS = {
     "synth:deepseek-v2-lite": {"layers": 27, "dense": 1, "count": 64, "per_token": 6, "bytes": 3 * 1408 * 2048 * 2},
     "synth:mixtral-8x7b": {"layers": 32, "dense": 0, "count": 8, "per_token": 2, "bytes": 3 * 14336 * 4096 * 2},
 }
-
-
-def records_of(folder, pattern):
-    return [(path.name, json.loads(path.read_text(encoding="utf-8"))) for path in sorted(folder.glob(pattern))]
-
-
-def table(head, rows):
-    lines = ["| " + " | ".join(head) + " |", "|" + "|".join("--:" for _ in head) + "|"]
-    return "\n".join(lines + ["| " + " | ".join(str(cell) for cell in row) + " |" for row in rows]) + "\n"
-
-
-def command(record):
-    words = ["heddle", *record["command"][1:]]
-    return " ".join(words[:words.index("--json")] if "--json" in words else words)
-
-
-def source(name, record):
-    return f"From `{name}`: commit {record['commit']}, {record['machine']['key'].rsplit('; ', 1)[1]}"
 
 
 def expected_experts(count, per_token, tokens):
@@ -79,8 +61,9 @@ def milliseconds(case, bench):
 
 
 def ranks_of(name, record):
-    """So many ranks, and whether they share a GPU, where no link is crossed."""
-    return f"{record['ranks']} ranks" + (" that share the GPU" if "-shared-" in name else "")
+    """So many ranks on which GPUs, and whether they share one, where no link is crossed."""
+    ranks, gpus = f"{record['ranks']} ranks", record["machine"]["key"].rsplit("; ", 1)[1]
+    return f"{ranks} that share {gpus}" if "-shared-" in name else f"{ranks} on {gpus}, a GPU each"
 
 
 # Figures of steps in each mode, against the same step without communication.
@@ -89,14 +72,31 @@ STEP_FIGURES = {9: "One part, equal and smart split", 11: "Latency of a prompt",
 
 def step_figure(number, title, name, record):
     rows = [[row["tokens"], row["mode"], row["split"], f"{row['seconds']['median'] * 1e3:.2f}", f"{row['of_no_comm']:.3f}"] for row in record["rows"]]
-    return [f"## {title} (figure {number}), {record['model']}, {ranks_of(name, record)}", "", source(name, record) + ".", "",
+    return [f"## {title} (figure {number}), {record['model']}, {ranks_of(name, record)}", "", f"{source(name, record)}. `{command(record)}`", "",
             table(["tokens", "mode", "split", "ms", "of no-comm"], rows)]
+
+
+def traces(name, record):
+    """Figure 12. Older records do not say how many of their steps were in two parts."""
+    rows = [[row["workload"], row["mode"], *(f"{row['steps_in_two_parts']} of {row['steps']}" for _ in range("steps" in row)),
+             f"{row['seconds']['median']:.3f} ({row['seconds']['p10']:.3f} to {row['seconds']['p90']:.3f})",
+             f"{row['tokens_per_second']:.0f}", f"{row['of_default']:.2f}"] for row in record["rows"]]
+    counted = "steps" in record["rows"][0]
+    page = [f"## Throughput of traces (figure 12), {record['model']}, {ranks_of(name, record)}", "",
+            f"{source(name, record)}. `{command(record)}`", "", "A workload is prompt tokens : output tokens. Target: 1.15 of default.", "",
+            table(["workload", "mode", *["steps in two parts"] * counted, "s (p10 to p90)", "tokens/s", "of default"], rows)]
+    if not counted:
+        page += ["Modes ran one after the other in this record, `default` first, and the first sample of each may have captured graphs. How"
+                 " many of its steps were in two parts is not recorded.", ""]
+    return page
 
 
 def modes(folder):
     page = ["# How ranks add what blocks leave", "",
             "Made by `bench/report_steps.py`. What was expected and what it means: [notes/token_weave.md](../notes/token_weave.md).", "",
             "`no-comm` leaves communication out, so its text is wrong: it says what a step would take if communication were free.", "",
+            "With a GPU each, ranks add over the links between GPUs. Where they share one GPU, each has half of its SMs and nothing crosses a"
+            " link, so these tables say what the operators cost, not what a link does.", "",
             "Each table names the commit that was measured. Records of 45ee396a are older than TMA, than fused sums in `weave`, than 8 SMs for"
             " transfers and than NCCL in `default`: their `weave` and `default` are other code than today's.", ""]
     runs = {}
@@ -132,14 +132,7 @@ def modes(folder):
         for name, record in records_of(folder, f"modes-*-figure-{number}.json"):
             page += step_figure(number, title, name, record)
     for name, record in records_of(folder, "modes-*-figure-12.json"):
-        rows = [[row["workload"], row["mode"], row.get("split_tokens", "not recorded"),
-                 f"{row['seconds']['median']:.3f} ({row['seconds']['p10']:.3f} to {row['seconds']['p90']:.3f})",
-                 f"{row['tokens_per_second']:.0f}", f"{row['of_default']:.2f}"] for row in record["rows"]]
-        page += [f"## Throughput of traces, {record['model']}, {ranks_of(name, record)}", "",
-                 source(name, record) + ". Target: 1.15 of default.", "",
-                 table(["workload", "mode", "split from", "s (p10 to p90)", "tokens/s", "of default"], rows)]
-        if not any("steps_in_two_parts" in row for row in record["rows"]):
-            page += ["Modes ran one after the other in this record, `default` first, and the first sample of each may have captured graphs.", ""]
+        page += traces(name, record)
     return page
 
 
@@ -149,7 +142,7 @@ def main():
     parser.add_argument("output", nargs="?", type=pathlib.Path, default=ROOT / "docs" / "results")
     options = parser.parse_args()
     for name, page in (("experts", experts(options.results)), ("token_weave", modes(options.results))):
-        (options.output / f"{name}.md").write_text("\n".join(page).rstrip() + "\n", encoding="utf-8")
+        write(page, options.output / f"{name}.md")
 
 
 if __name__ == "__main__":

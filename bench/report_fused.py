@@ -1,0 +1,176 @@
+#!/usr/bin/env python3
+"""Generates docs/results/fused.md and its SVGs from the JSON in bench/results.
+
+    bench/report_fused.py [RESULTS_FOLDER [OUTPUT]]
+
+Reads `fused-X-BENCH*.json`, which `heddle bench all-gather-linear|linear-reduce-scatter|linear-all-reduce|flash-decode` wrote. All
+figures come from the files; do not edit the page by hand.
+"""
+import argparse
+import pathlib
+import re
+
+from pages import ROOT, command, records_of, source, table, write
+
+TITLES = {"all-gather-linear": "All-gather + GEMM (figure 9)", "linear-reduce-scatter": "GEMM + reduce-scatter",
+          "linear-all-reduce": "GEMM + all-reduce", "flash-decode": "Distributed flash decode (figure 10)"}
+BSP = {
+    "all-gather-linear": "`bsp` is Heddle's all-gather of A, then `linear`. Where A is sharded on K, a kernel between them puts the gathered"
+                         " columns side by side.",
+    "linear-reduce-scatter": "`bsp` is `linear`, then Heddle's reduce-scatter of float32 sums.",
+    "linear-all-reduce": "`bsp` is `linear`, then Heddle's all-reduce of float32 sums.",
+    "flash-decode": "`bsp` is attention over a rank's keys, Heddle's all-gather of the results, and a kernel that merges them. `all-gather`"
+                    " is the transfer of the fused operator, still between waits; with `waits` the merge waits for each part; `push` sends"
+                    " parts as they are computed. All variants, `bsp` included, have the attention of `src/fused/flash_decode`, not the"
+                    " faster one of `src/kernels/attention`: the rate says how far it is from what memory can deliver.",
+}
+INTRO = """# Operators fused with their transfer
+
+Made by `bench/report_fused.py`. What was tried and why: [notes/fused.md](../notes/fused.md). The operators, their variants and the
+numbers of figures are those of "Eliminating Multi-GPU Performance Taxes".
+
+`bsp` (bulk-synchronous) is the pair of separate operators that a fused one replaces: a collective of Heddle and, for GEMMs, `linear`,
+which takes a small-M GEMM of Heddle up to 16 rows, another kernel of Heddle up to 64, and cuBLASLt above. NCCL was not timed here, so
+these tables do not say how a fused operator compares with NCCL and cuBLAS.
+
+Times are microseconds a call: the median of samples on the slowest rank, where a sample is a CUDA graph of several calls on the same
+operands, which may stay in the cache if they fit there. Variants of a case are measured one after the other, `bsp` first. In brackets:
+bsp's time over the variant's, so more than 1 is faster than bsp. `within its spread` names the variants whose samples on rank 0 overlap
+the fastest one's (p10 to p90): the record does not show that these are slower. The error is the largest of all variants, against
+float64.
+"""
+
+
+def cases_of(record, axis):
+    """{all of a case's shape but its size: {size: {variant: result}}}"""
+    cases = {}
+    names = ("batch", "n", "k", "shard", "heads", "kv_heads", "head_dim", "dtype")
+    for result in record["results"]:
+        fixed = tuple((key, result[key]) for key in names if key in result)
+        cases.setdefault(fixed, {}).setdefault(result[axis], {})[result["variant"]] = result
+    return cases
+
+
+def axis_of(bench):
+    return "context" if bench == "flash-decode" else "m"
+
+
+def words_of(bench, shape):
+    of = dict(shape)
+    if bench == "flash-decode":
+        return f"batch {of['batch']}, {of['heads']} heads on {of['kv_heads']} KV heads of {of['head_dim']}, {of['dtype']}"
+    shard = f", A sharded on {of['shard'].upper()}" if bench == "all-gather-linear" else ""
+    return f"N = {of['n']}, K = {of['k']}, {of['dtype']}{shard}"
+
+
+def whereabouts(record):
+    devices = record["device"].split(",")
+    if devices == ["cpu"]:
+        return f"{record['ranks']} ranks on the CPU"
+    own = devices == ["cuda"] or len(set(devices)) == record["ranks"]
+    return f"{record['ranks']} ranks, " + ("a GPU each" if own else "which share GPUs")
+
+
+def rate(bench, result):
+    """What one rank does in a second: TFLOP/s of a GEMM, TB/s of the keys and values that attention reads."""
+    if bench != "flash-decode":
+        return 2e-6 * result["m"] * result["n"] * result["k"] / result["ranks"] / result["microseconds"]
+    elements = 2 * result["batch"] * result["context"] * result["kv_heads"] * result["head_dim"]
+    return 1e-6 * elements * (4 if result["dtype"] == "float32" else 2) / result["ranks"] / result["microseconds"]
+
+
+def overlap(one, other):
+    return one["p10_microseconds"] <= other["p90_microseconds"] and other["p10_microseconds"] <= one["p90_microseconds"]
+
+
+def fastest_of(of):
+    return min(of.values(), key=lambda result: result["microseconds"])
+
+
+def row_of(bench, size, of):
+    best, bsp = fastest_of(of), of["bsp"]["microseconds"]
+    cells = [f"{result['microseconds']:.1f}" + ("" if variant == "bsp" else f" ({bsp / result['microseconds']:.2f})")
+             for variant, result in of.items()]
+    beside = [variant for variant, result in of.items() if result is not best and overlap(result, best)]
+    return [size, *cells, best["variant"], ", ".join(beside), f"{rate(bench, best):.{2 if bench == 'flash-decode' else 0}f}",
+            f"{max(result['max_relative_error'] for result in of.values()):.1e}"]
+
+
+def verdict(of):
+    """Of the fastest fused variant against bsp; medians in one order with samples that overlap show no difference."""
+    fused = fastest_of({variant: result for variant, result in of.items() if variant != "bsp"})
+    if overlap(fused, of["bsp"]):
+        return "open"
+    return "faster" if fused["microseconds"] < of["bsp"]["microseconds"] else "slower"
+
+
+def summary(records):
+    """A row for each table of the page: at which sizes the fastest fused variant beats bsp."""
+    rows = []
+    for bench, _, record in records:
+        for shape, sizes in cases_of(record, axis_of(bench)).items():
+            found = [", ".join(str(size) for size, of in sizes.items() if verdict(of) == what) for what in ("faster", "open", "slower")]
+            rows.append([TITLES[bench].split(" (")[0], words_of(bench, shape), whereabouts(record), *(text or "-" for text in found)])
+    return table(["operator", "shape", "ranks", "a fused variant is faster at", "samples overlap at", "bsp is faster at"], rows)
+
+
+def memory_rate(folder, gpus):
+    """What `heddle bench cluster` saw such a GPU read, as a sentence."""
+    for name, record in records_of(folder, "gpu-*-cluster.json"):
+        if gpus.endswith(record["gpu"]["name"]):
+            rate_of_it = record["figure_5"]["global_read_bytes_per_second"] * 1e-12
+            return f" One {record['gpu']['name']} reads {rate_of_it:.2f} TB/s (`{name}`)."
+    return ""
+
+
+def section(folder, bench, records, picture):
+    """The tables of a bench's records, and what the picture of all of them shows: arguments of fused_plots.variants."""
+    axis, panels, page = axis_of(bench), {}, []
+    label, unit = ("context, keys of all ranks", "TB/s a GPU") if bench == "flash-decode" else ("M, rows of A", "TFLOP/s a GPU")
+    for name, record in records:
+        for shape, sizes in cases_of(record, axis).items():
+            variants = list(next(iter(sizes.values())))
+            panels[words_of(bench, shape)] = {variant: [(size, of[variant]["microseconds"]) for size, of in sorted(sizes.items())]
+                                              for variant in variants}
+            page += [f"### {words_of(bench, shape)}", "", f"{source(name, record)}; {whereabouts(record)}. `{command(record)}`", "",
+                     table([axis, *variants, "fastest", "within its spread", unit, "error"],
+                           [row_of(bench, size, of) for size, of in sizes.items()])]
+    name, record = records[0]
+    gpus = source(name, record).rsplit(", ", 1)[1]
+    of_memory = memory_rate(folder, gpus) if bench == "flash-decode" else ""
+    title = f"{TITLES[bench]}: {gpus}, {whereabouts(record)}"
+    return [f"## {TITLES[bench]}, {gpus}", "", BSP[bench] + of_memory, "", f"![Microseconds and speed against bsp by size]({picture})", "",
+            *page], (panels, label, title, picture)
+
+
+def page_of(folder, stem="fused"):
+    """(the page, its pictures), which are called after `stem`."""
+    found = {}  # (bench, machine): its records
+    for name, record in records_of(folder, "fused-*.json"):
+        if of := re.fullmatch(rf"fused-(.*)-({'|'.join(TITLES)})(-.*)?\.json", name):
+            found.setdefault((of[2], of[1]), []).append((name, record))
+    found = dict(sorted(found.items(), key=lambda item: (list(TITLES).index(item[0][0]), item[0][1])))
+    page = [INTRO, summary([(bench, name, record) for (bench, _), records in found.items() for name, record in records])]
+    pictures = []
+    for (bench, machine), records in found.items():
+        of_bench, picture = section(folder, bench, records, f"{stem}-{machine}-{bench}.svg")
+        page += of_bench
+        pictures.append(picture)
+    return page, pictures
+
+
+def main():
+    import fused_plots  # check_pages.py makes the page where there is no matplotlib
+
+    parser = argparse.ArgumentParser()
+    parser.add_argument("results", nargs="?", type=pathlib.Path, default=ROOT / "bench" / "results")
+    parser.add_argument("output", nargs="?", type=pathlib.Path, default=ROOT / "docs" / "results" / "fused.md")
+    options = parser.parse_args()
+    page, pictures = page_of(options.results, options.output.stem)
+    write(page, options.output)
+    for panels, label, title, name in pictures:
+        fused_plots.variants(panels, label, title, options.output.with_name(name))
+
+
+if __name__ == "__main__":
+    main()
