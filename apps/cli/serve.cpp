@@ -23,6 +23,7 @@
 #include "cli/output.h"
 #include "cli/template_options.h"
 #include "engine/generation_defaults.h"
+#include "engine/warm_up.h"
 #include "machine/cpu.h"
 #include "machine/gpu.h"
 #include "machine/machine.h"
@@ -51,6 +52,16 @@ struct ServeCommand {
 };
 
 constexpr int kDefaultSequences = 256;
+
+// On a GPU, else the first requests would wait for each size of step.
+void warm(Engine& engine, const EngineOptions& options) {
+  try {
+    warm_up(engine,
+            {.sequences = options.max_sequences, .step_tokens = step_limits(engine.device(), options).max_tokens});
+  } catch (const Failure& failure) {
+    log_warning("steps could not be run ahead, and requests will be slower at first: {}", failure.what());
+  }
+}
 
 std::string default_name(const std::string& model) {
   if (model.starts_with("synth:")) return model;
@@ -176,7 +187,9 @@ int serve(const ServeCommand& command) {
   const auto make_engine = [&source, model, prefix_cache = !command.no_prefix_cache] {
     EngineOptions engine{.max_sequences = *model.max_sequences, .prefix_cache = prefix_cache};
     RankModels ranks = load(*source, model, engine);
-    return std::make_unique<Engine>(std::move(ranks), engine);
+    auto made = std::make_unique<Engine>(std::move(ranks), engine);
+    if (made->device().kind == DeviceKind::cuda) warm(*made, engine);
+    return made;
   };
   server::Server server(std::move(options), {.tokenizer = std::move(tokenizer),
                                              .chat_template = find_template(command),

@@ -61,9 +61,13 @@ KvPages cache_shape(const Model& model, const ExecutorLimits& limits) {
   return model.shape().kv_pages(limits.page_size, limits.num_pages + num_spare);
 }
 
-int decode_batch(int num_sequences, const ExecutorLimits& limits) {
+int graph_batch(int num_sequences) {
   if (num_sequences <= kExactBatch) return num_sequences;
-  const int batch = round_up(num_sequences, num_sequences <= kManySequences ? kFineBatch : kCoarseBatch);
+  return round_up(num_sequences, num_sequences <= kManySequences ? kFineBatch : kCoarseBatch);
+}
+
+int decode_batch(int num_sequences, const ExecutorLimits& limits) {
+  const int batch = graph_batch(num_sequences);
   // A page table must have room for the pages of the sequences that are added.
   const bool fits = spare_pages_for(batch - num_sequences, limits.page_size) <= limits.step.max_pages_per_sequence;
   return fits ? std::min(batch, most_decoding(limits.step)) : num_sequences;

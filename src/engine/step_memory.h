@@ -27,7 +27,8 @@ struct ExecutorLimits {
 KvPages cache_shape(const Model& model, const ExecutorLimits& limits);
 
 // The sequences with which a GPU computes a decode step of `num_sequences`: it has a graph for each of few sizes, and
-// fills a step up.
+// fills a step up; graph_batch() leaves out that the limits may have no room for the sequences that are added.
+int graph_batch(int num_sequences);
 int decode_batch(int num_sequences, const ExecutorLimits& limits);
 
 // What the host hands over with a step.
