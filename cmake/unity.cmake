@@ -17,6 +17,7 @@ function(heddle_unity target)
   set_source_files_properties(${heddle_apart} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   set_target_properties(${target} PROPERTIES
     UNITY_BUILD_CODE_BEFORE_INCLUDE "// NOLINTNEXTLINE(bugprone-suspicious-include)")
+  set_property(GLOBAL APPEND PROPERTY HEDDLE_JOINED ${target})
 endfunction()
 
 # For programs, which no other target links.
