@@ -1,10 +1,13 @@
 # For the preset hopper-check, which nobody runs: compiles CUDA sources of a target together, and its tests of CUDA, because
 # headers take most of the time (five seconds a source). CMake itself does so from 3.31 on.
-# Apart stay those that scripts/check_sass.sh looks at (they have options of their own), kernels with
-# SKIP_UNITY_BUILD_INCLUSION, and those of HEDDLE_APART.
+# Apart stay those that scripts/check_sass.sh looks at (they have options of their own), those
+# whose names clash with others (the source property HEDDLE_APART), and those of the option HEDDLE_APART.
 function(heddle_join_sources target name count)
   get_target_property(folder ${target} BINARY_DIR)
   list(LENGTH ARGN length)
+  if(length LESS 2)
+    return()
+  endif()
   set(index 0)
   while(index LESS length)
     list(SUBLIST ARGN ${index} ${count} part)
@@ -38,10 +41,10 @@ function(heddle_join_cuda)
     foreach(source ${sources})
       get_filename_component(path ${source} ABSOLUTE BASE_DIR ${folder})
       string(FIND "${looked_at}" "${source}" place)
-      get_source_file_property(apart ${path} TARGET_DIRECTORY ${target} SKIP_UNITY_BUILD_INCLUSION)
-      if(path IN_LIST HEDDLE_APART OR NOT place EQUAL -1)
+      get_source_file_property(apart ${path} TARGET_DIRECTORY ${target} HEDDLE_APART)
+      if(apart OR path IN_LIST HEDDLE_APART OR NOT place EQUAL -1)
         continue()
-      elseif(source MATCHES "\\.cu$" AND NOT apart)
+      elseif(source MATCHES "\\.cu$")
         list(APPEND kernels ${path})
       elseif(source MATCHES "cuda_test\\.cpp$")
         list(APPEND tests ${path})
