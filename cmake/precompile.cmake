@@ -39,7 +39,9 @@ endfunction()
 
 # `host` compiles the headers for itself and for `targets`, which are built after it.
 function(heddle_precompile_in host header targets)
-  target_precompile_headers(${host} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${PROJECT_SOURCE_DIR}/cmake/precompiled/${header}>")
+  # By a name without a folder of this checkout, so that ccache shares what is compiled with others.
+  target_include_directories(${host} PRIVATE ${PROJECT_SOURCE_DIR}/cmake)
+  target_precompile_headers(${host} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:<precompiled/${header}$<ANGLE-R>>")
   if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
     target_compile_options(${host} PRIVATE "SHELL:-Xclang -fno-pch-timestamp")  # the same bytes again, for ccache
   endif()
