@@ -19,6 +19,13 @@ elseif(HEDDLE_CUDA_UNOPTIMISED)
   set(heddle_loop_options "")
 endif()
 
+# For modules whose loops -O2 leaves as they are.
+function(heddle_optimise_loops target)
+  if(heddle_loop_options)
+    target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${heddle_loop_options}>")
+  endif()
+endfunction()
+
 find_program(HEDDLE_CCACHE ccache)
 if(HEDDLE_CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${HEDDLE_CCACHE})
