@@ -1,0 +1,95 @@
+# ctest reads this before it runs tests, once for each test program (heddle_test in CMakeLists.txt sets the variables
+# below), and finds out which tests the program has. ctest alone has an entry for each of them. With
+# HEDDLE_TESTS_TOGETHER=1 in the environment, as test.sh has it, the tests of a suite share a process and an entry,
+# "room/Suite.*": a process costs 15 ms before its first test and 80 ms under AddressSanitizer, which is more than most
+# tests take. HEDDLE_TESTS_EXCEPT is then a regular expression of tests that are left out, as of ctest -E.
+#
+#   program, room, list, reports   the test program; the prefix of entries; a file that keeps the list of tests; the folder
+#                                  of GoogleTest's reports
+#   alone, apart                   regular expressions: tests beside which nothing runs; tests with a process of their own
+#   properties                     of each entry
+
+if(NOT EXISTS "${program}")
+  add_test("${room}/NOT_BUILT" "${program}")
+  return()
+endif()
+if("${program}" IS_NEWER_THAN "${list}")
+  execute_process(COMMAND "${program}" --gtest_list_tests TIMEOUT 60 OUTPUT_VARIABLE output RESULT_VARIABLE result)
+  if(NOT result EQUAL 0)
+    message(FATAL_ERROR "${program} --gtest_list_tests: ${result}\n${output}")
+  endif()
+  file(WRITE "${list}" "${output}")
+endif()
+file(STRINGS "${list}" lines ENCODING UTF-8)
+
+# Adds an entry that runs the tests of a GoogleTest filter.
+function(heddle_entry name filter together is_alone)
+  set(report "")
+  set(others SKIP_REGULAR_EXPRESSION "\\[  SKIPPED \\]")
+  if(together)
+    string(REPLACE "/" "-" report "${name}")
+    string(REGEX REPLACE "\\.\\*$" "" report "${report}")
+    set(report "--gtest_output=xml:${reports}/${report}.xml")
+    set(others "")
+  endif()
+  if(is_alone)
+    list(APPEND others RUN_SERIAL TRUE)
+  endif()
+  add_test("${name}" "${program}" "--gtest_filter=${filter}" ${report})
+  set_tests_properties("${name}" PROPERTIES ${properties} ${others})
+endfunction()
+
+# Adds the entries of the suite that has been read: tests that share a process last.
+function(heddle_suite)
+  foreach(kind "" _alone)
+    list(LENGTH together${kind} number)
+    if(number EQUAL 1)
+      heddle_entry("${together${kind}_name}" "${together${kind}}" FALSE "${kind}")
+    elseif(number GREATER 1)
+      list(JOIN together${kind} ":" filter)
+      if(number EQUAL number_of_tests)
+        set(filter "${suite}.*")
+      endif()
+      set(name "${room}/${suite}.*")
+      if(kind AND together)
+        set(name "${room}/${suite}(alone).*")
+      endif()
+      heddle_entry("${name}" "${filter}" TRUE "${kind}")
+    endif()
+  endforeach()
+endfunction()
+
+macro(heddle_new_suite name)
+  set(suite "${name}")
+  set(together "")
+  set(together_alone "")
+  set(number_of_tests 0)
+endmacro()
+
+heddle_new_suite("")
+foreach(line IN LISTS lines)
+  if(line MATCHES "^([A-Za-z_0-9/]+)\\.( |$)")
+    set(next "${CMAKE_MATCH_1}")
+    heddle_suite()
+    heddle_new_suite("${next}")
+  elseif(line MATCHES "^  ([A-Za-z_0-9/]+)(  # GetParam\\(\\) = (.*))?$")
+    set(test "${suite}.${CMAKE_MATCH_1}")
+    set(value "${CMAKE_MATCH_3}")
+    set(name "${room}/${test}")
+    if(NOT value MATCHES "^$|-byte object" AND test MATCHES "^(.*/)[0-9]+$")
+      set(name "${room}/${CMAKE_MATCH_1}${value}")  # the parameter says more than its number
+    endif()
+    math(EXPR number_of_tests "${number_of_tests} + 1")
+    set(is_alone "")
+    if(alone AND test MATCHES "${alone}")
+      set(is_alone _alone)
+    endif()
+    if(NOT "$ENV{HEDDLE_TESTS_TOGETHER}" OR (apart AND test MATCHES "${apart}"))
+      heddle_entry("${name}" "${test}" FALSE "${is_alone}")
+    elseif("$ENV{HEDDLE_TESTS_EXCEPT}" STREQUAL "" OR NOT name MATCHES "$ENV{HEDDLE_TESTS_EXCEPT}")
+      list(APPEND together${is_alone} "${test}")
+      set(together${is_alone}_name "${name}")
+    endif()
+  endif()
+endforeach()
+heddle_suite()
