@@ -8,7 +8,8 @@
 #                                  of GoogleTest's reports
 #   alone, on_one_core, apart, waiting   regular expressions: see heddle_test
 #   taskset                        the program that gives a process a core, or NOTFOUND
-#   properties                     of each entry
+#   mpirun                         a folder for those of mpirun, or empty
+#   properties, environment        of each entry
 
 if(NOT EXISTS "${program}")
   add_test("${room}/NOT_BUILT" "${program}")
@@ -35,12 +36,15 @@ endif()
 
 # Adds an entry that runs the tests of a GoogleTest filter.
 function(heddle_entry name filter together kind)
-  set(report "")
+  string(REPLACE "/" "-" report "${name}")
+  string(REGEX REPLACE "\\.\\*$" "" report "${report}")
+  if(mpirun)
+    list(APPEND environment "OMPI_MCA_orte_tmpdir_base=${mpirun}/${report}")
+  endif()
   set(others SKIP_REGULAR_EXPRESSION "\\[  SKIPPED \\]")
+  set(arguments "--gtest_filter=${filter}")
   if(together)
-    string(REPLACE "/" "-" report "${name}")
-    string(REGEX REPLACE "\\.\\*$" "" report "${report}")
-    set(report "--gtest_output=xml:${reports}/${report}.xml")
+    list(APPEND arguments "--gtest_output=xml:${reports}/${report}.xml")
     set(others "")
   endif()
   set(launcher "")
@@ -53,8 +57,8 @@ function(heddle_entry name filter together kind)
   if(waiting AND filter MATCHES "${waiting}")
     list(APPEND others COST 60)
   endif()
-  add_test("${name}" ${launcher} "${program}" "--gtest_filter=${filter}" ${report})
-  set_tests_properties("${name}" PROPERTIES ${properties} ${others})
+  add_test("${name}" ${launcher} "${program}" ${arguments})
+  set_tests_properties("${name}" PROPERTIES ${properties} ENVIRONMENT "${environment}" ${others})
 endfunction()
 
 # Adds the entries of the suite that has been read: tests that share a process last.

@@ -13,6 +13,8 @@ fail() {
 # A copy under a name of its own, by which its processes are found.
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
+# Where mpirun makes its folder: one that all runs share may go while another run makes its own in it.
+export OMPI_MCA_orte_tmpdir_base=$folder
 name=mpir$$
 cp "$rank" "$folder/$name"
 
