@@ -19,7 +19,7 @@ name=mpir$$
 cp "$rank" "$folder/$name"
 
 status=0
-output=$("$heddle" launch -n 4 -- "$folder/$name" "$mode" 3000 2>&1 </dev/null) || status=$?
+output=$("$heddle" launch -n 4 -- "$folder/$name" "$mode" 4000 2>&1 </dev/null) || status=$?
 [ "$status" != 0 ] || fail "the exit status is 0"
 
 case $mode in
