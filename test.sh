@@ -14,17 +14,24 @@ if [ ${#rooms[@]} -gt 0 ]; then set -- -R "^($(IFS='|' && echo "${rooms[*]}"))/"
   echo "0 passed, 1 failed"  # the build
   exit 1
 }
-rm -f "$report"
+rm -rf "$report" "$build/suites"
+# Tests of a suite share a process (tests/discover.cmake), unless the arguments pick some by name or number.
+unset HEDDLE_TESTS_TOGETHER HEDDLE_TESTS_EXCEPT
+together=1
+for ((i = 1; i <= $#; ++i)); do
+  case ${!i} in
+    -E | --exclude-regex) j=$((i + 1)) && export HEDDLE_TESTS_EXCEPT=${!j-} ;;
+    -R | --tests-regex) [ "$i" = 1 ] && [ ${#rooms[@]} -gt 0 ] || together= ;;
+    -I | --tests-information | --rerun-failed) together= ;;
+  esac
+done
+if [ -n "$together" ]; then export HEDDLE_TESTS_TOGETHER=1; fi
 status=0
-# Two tests more at a time than there are cores: many wait for the deadlines of ranks that are dead or stopped.
-ctest --test-dir "$build" --output-on-failure --parallel "${CTEST_PARALLEL_LEVEL:-$(($(nproc) + 2))}" --output-junit "$report" "$@" ||
+# Three tests more at a time than there are cores: some wait for the deadlines of ranks that are dead or stopped all the time.
+ctest --test-dir "$build" --output-on-failure --parallel "${CTEST_PARALLEL_LEVEL:-$(($(nproc) + 3))}" --output-junit "$report" "$@" ||
   status=$?
 
-count() { grep -c "$1" "$report" 2>/dev/null || [ -e "$report" ] || echo 0; }
-total=$(count '<testcase ')
-passed=$(count '<testcase .* status="run"')
-skipped=$(count '<skipped message="SKIP_\|<testcase .* status="disabled"')
-failed=$((total - passed - skipped))  # a test whose program is missing counts here, though ctest calls it skipped
+read -r passed failed skipped < <(awk -v suites="$build/suites" -f "$root/tests/count.awk" "$report" 2>/dev/null || echo 0 0 0)
 if [ "$status" -ne 0 ] && [ "$failed" -eq 0 ]; then failed=1; fi  # ctest itself failed: no test list, a missing program
 echo "$passed passed, $failed failed$([ "$skipped" -eq 0 ] || echo ", $skipped skipped")"
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

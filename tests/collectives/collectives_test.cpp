@@ -41,7 +41,7 @@ std::vector<Setting> settings() {
   std::vector<Setting> all;
   for (const Collective collective : {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather,
                                       Collective::all_to_all, Collective::broadcast})
-    for (const int size : {1, 2, 3, 4, 5, 8, 12, 16})
+    for (const int size : {1, 2, 3, 4, 5, 8, 16})
       if (size <= kMostRanks) all.push_back({collective, size});
   return all;
 }

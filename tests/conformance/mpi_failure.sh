@@ -13,11 +13,13 @@ fail() {
 # A copy under a name of its own, by which its processes are found.
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
+# Where mpirun makes its folder: one that all runs share may go while another run makes its own in it.
+export OMPI_MCA_orte_tmpdir_base=$folder
 name=mpir$$
 cp "$rank" "$folder/$name"
 
 status=0
-output=$("$heddle" launch -n 4 -- "$folder/$name" "$mode" 3000 2>&1 </dev/null) || status=$?
+output=$("$heddle" launch -n 4 -- "$folder/$name" "$mode" 4000 2>&1 </dev/null) || status=$?
 [ "$status" != 0 ] || fail "the exit status is 0"
 
 case $mode in

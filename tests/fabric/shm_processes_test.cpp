@@ -92,7 +92,7 @@ TEST(ShmProcesses, AKilledRankIsNamedByEveryOtherLongBeforeTheDeadline) {
 TEST(ShmProcesses, AStoppedRankIsNamedByEveryOther) {
   const auto expect_named = [](const std::string& mode) {
     pid_t lost = 0;
-    for (const RankProcesses::End& end : ends_without_rank_2(mode, "4000", SIGSTOP, lost)) {
+    for (const RankProcesses::End& end : ends_without_rank_2(mode, "2000", SIGSTOP, lost)) {
       EXPECT_EQ(end.code, 1);
       EXPECT_THAT(end.error, HasSubstr(named(2, lost) + " has not moved for "));
     }

@@ -88,8 +88,8 @@ int EventMesh::add_message(const std::vector<int>& path, Message message, bool i
   message.copies_left = message.words * (is_multicast ? static_cast<int>(path.size()) - 1 : 1);
   const bool waits =
       message.request >= 0 || (message.parents.size() == 1 && messages_[at(message.parents[0])].next == id);
-  if (!waits) channels_[at(message.channel)].messages.push_back(id);
   messages_.push_back(std::move(message));
+  if (!waits) enqueue(id);
   open_ = true;
   return id;
 }

@@ -23,6 +23,7 @@
 #include <tuple>
 #include <vector>
 
+#include "wafer/mesh/bit_set.h"
 #include "wafer/mesh/core_budget.h"
 #include "wafer/mesh/event_values.h"
 #include "wafer/mesh/mesh.h"
@@ -197,9 +198,10 @@ class EventMesh {
   bool use_link(int from, int to);
   bool may_begin(int core) const;
   bool may_compute(int core) const;
-  void advance_core(int core);
+  bool advance_core(int core);  // whether it is done with the program
   void forget_program();
-  void advance_channel(Channel& channel);
+  void advance_channel(std::size_t index);
+  void enqueue(int message);  // at its channel
   bool may_inject(const Message& message, int source) const;
   void load_word(Message& message);
   static void take_word(Message& message, std::size_t path_index);
@@ -219,6 +221,7 @@ class EventMesh {
   double compute_ = 0;
   std::vector<Message> messages_;
   std::vector<Channel> channels_;
+  BitSet busy_;                                 // channels with words or messages
   std::map<std::vector<int>, int> channel_of_;  // key: the path, and a last element that tells multicasts apart
   struct LastShift {
     int step = -2;

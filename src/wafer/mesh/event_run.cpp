@@ -1,5 +1,6 @@
 // Runs the oracle: cores and channels, cycle by cycle. event_mesh.cpp builds their work.
 #include <algorithm>
+#include <numeric>
 
 #include "base/error.h"
 #include "wafer/mesh/event_mesh.h"
@@ -43,24 +44,24 @@ bool EventMesh::may_compute(int core) const {
          std::ranges::all_of(s.compute_sent, [&](int m) { return is_sent(m); });
 }
 
-void EventMesh::advance_core(int index) {
+bool EventMesh::advance_core(int index) {
   Core& core = cores_[slot(index)];
   while (core.step < static_cast<int>(steps_.size())) {
     const Step& s = steps_[slot(core.step)];
     switch (core.state) {
       case State::between_steps:
-        if (!may_begin(index)) return;
+        if (!may_begin(index)) return false;
         core.begun[slot(core.step)] = now_;
         for (const auto& work : s.cores[slot(index)].as_begun) work();
         core.state = State::begun;
         break;
       case State::begun:
-        if (!may_compute(index)) return;
+        if (!may_compute(index)) return false;
         core.until = now_ + s.compute_delay + s.compute;
         core.state = State::computing;
         break;
       case State::computing:
-        if (now_ < core.until) return;
+        if (now_ < core.until) return false;
         for (const auto& work : s.as_computed) work(index);
         core.computed[slot(core.step)] = now_;
         --computing_left_[slot(core.step++)];
@@ -68,6 +69,7 @@ void EventMesh::advance_core(int index) {
         break;
     }
   }
+  return true;
 }
 
 bool EventMesh::accepts(const Message& message, int core) const {
@@ -125,8 +127,14 @@ void EventMesh::take_word(Message& message, std::size_t path_index) {
     payload.arrive(static_cast<int>(path_index), value, message.carried[slot(value)]);
 }
 
-void EventMesh::advance_channel(Channel& channel) {
-  if (channel.num_words == 0 && channel.messages.empty()) return;
+void EventMesh::enqueue(int message) {
+  const std::size_t channel = slot(messages_[slot(message)].channel);
+  channels_[channel].messages.push_back(message);
+  busy_.insert(channel);
+}
+
+void EventMesh::advance_channel(std::size_t index) {
+  Channel& channel = channels_[index];
   const std::vector<int>& path = channel.path;
   const std::size_t last = path.size() - 1;
   const std::size_t room = slot(kQueueWords + alpha_ + ramp_);
@@ -143,8 +151,7 @@ void EventMesh::advance_channel(Channel& channel) {
     if (k == last) {
       --channel.num_words;
       message.arrivals.push_back(now_);
-      if (message.next >= 0 && message.arrivals.size() == 1)
-        channels_[slot(messages_[slot(message.next)].channel)].messages.push_back(message.next);
+      if (message.next >= 0 && message.arrivals.size() == 1) enqueue(message.next);
     }
     if (takes) take_word(message, k);
     if (takes && --message.copies_left == 0) {
@@ -153,6 +160,7 @@ void EventMesh::advance_channel(Channel& channel) {
     }
   }
   while (!channel.messages.empty() && is_sent(channel.messages.front())) channel.messages.pop_front();
+  if (channel.messages.empty() && channel.num_words == 0) busy_.erase(index);
   if (channel.messages.empty() || channel.queues[1].size() >= room) return;
   const int id = channel.messages.front();
   Message& message = messages_[slot(id)];
@@ -178,20 +186,23 @@ std::int64_t EventMesh::cycles() {
     // The last word of a vector may be half empty; a message that passes it on may count the missing half.
     message.carried.assign(slot(message.words * message.payload.values_a_word + 1), 0);
   }
+  std::vector<int> unfinished(slot(cores));
+  std::iota(unfinished.begin(), unfinished.end(), 0);
   for (;; ++now_) {
     for (int before = -1; before != finished_steps_;) {  // again after a barrier has opened
       before = finished_steps_;
-      for (int core = 0; core < cores; ++core) advance_core(core);
+      std::erase_if(unfinished, [&](int core) { return advance_core(core); });
       while (finished_steps_ < steps && computing_left_[slot(finished_steps_)] == 0 &&
              due_left_[slot(finished_steps_)] == 0)
         ++finished_steps_;
     }
-    if (left_ == 0 && std::ranges::all_of(computing_left_, [](int count) { return count == 0; })) break;
+    if (left_ == 0 && unfinished.empty()) break;
     if (now_ >= kLongestRun)
       throw_error<Failure>("no end of the program after {} cycles, {} messages left", now_, left_);
-    turn_ = (turn_ + 1) % std::max<std::size_t>(channels_.size(), 1);
-    for (std::size_t i = turn_; i < channels_.size(); ++i) advance_channel(channels_[i]);
-    for (std::size_t i = 0; i < turn_; ++i) advance_channel(channels_[i]);
+    const std::size_t all = channels_.size();
+    turn_ = (turn_ + 1) % std::max<std::size_t>(all, 1);
+    for (std::size_t i = busy_.next(turn_, all); i < all; i = busy_.next(i + 1, all)) advance_channel(i);
+    for (std::size_t i = busy_.next(0, turn_); i < turn_; i = busy_.next(i + 1, turn_)) advance_channel(i);
   }
   elapsed_ += now_;
   forget_program();
@@ -203,6 +214,7 @@ void EventMesh::forget_program() {
   steps_.clear();
   messages_.clear();
   channels_.clear();
+  busy_.clear();
   channel_of_.clear();
   last_shift_.clear();
   current_ = 0;

@@ -224,8 +224,12 @@ TEST(MeshBaselines, WordsOnLinksPredictTheEventMesh) {
       };
       EventMesh gemm_words(device, Grid::of_cores(cores)), sum_words(device, Grid::of_cores(cores));
       LoadMesh gemm_links(device, cores, 1000), sum_links(device, cores, 1);
-      gemm(gemm_words), gemm(gemm_links), sum(sum_words), sum(sum_links);
-      compare(static_cast<double>(gemm_words.cycles()), gemm_links, of);
+      if (cores.width <=
+          16) {  // with 32 x 32 cores a GEMM plays millions of messages for 3 s, and its ratio is no extreme
+        gemm(gemm_words), gemm(gemm_links);
+        compare(static_cast<double>(gemm_words.cycles()), gemm_links, of);
+      }
+      sum(sum_words), sum(sum_links);
       compare(static_cast<double>(sum_words.cycles()), sum_links, of + ", sum");
     }
   // What the program says of itself.
