@@ -84,12 +84,12 @@ std::string TextStream::release(std::string more) {
     const std::size_t match_length = stop_->match_length(state_);
     if (match_length == 0) continue;
     stopped_ = true;
-    text.resize(text.size() - match_length);
+    text.erase(text.size() - match_length);
     return text;
   }
   const std::size_t certain = text.size() - stop_->length(state_);
   held_ = text.substr(certain);
-  text.resize(certain);
+  text.erase(certain);
   return text;
 }
 
