@@ -12,9 +12,9 @@
 namespace heddle {
 namespace {
 
-constexpr char kGather[] = "all_gather_linear: small M";
+constexpr char kSmallGather[] = "all_gather_linear: small M";
 // Beside 256 a block of the GEMM finds its registers; more rows than it streams for want more loads in flight.
-constexpr int kThreads = 256, kThreadsOfMany = 1024;
+constexpr int kGatherThreads = 256, kGatherThreadsOfMany = 1024;
 
 template <int kBlockThreads>
 __global__ void __launch_bounds__(kBlockThreads)
@@ -39,18 +39,19 @@ bool is_for_small_m(const GatherCall& call) {
 void gather_small_m_sm90(const GatherCall& call, void* whole, const Lane& lane) {
   const Tensor& x = call.params.x;
   const bool many = call.params.y.rows > kLinearSmallRows;
-  launch_sm90(
-      kGather, many ? gather_small_m<kThreadsOfMany> : gather_small_m<kThreads>,
-      {.grid = dim3(ShardPieces::kMost), .block = dim3(many ? kThreadsOfMany : kThreads), .fit = GridFit::trimmed},
-      lane,
-      GatherSmallM{
-          .pieces = {call.tiles},
-          .shard = {static_cast<const std::byte*>(x.data), static_cast<std::size_t>(x.row_stride) * size_of(x.dtype)},
-          .slots = call.slots,
-          .whole = static_cast<std::byte*>(whole),
-          .pulls = call.params.variant == GatherVariant::pull,
-          .aligned = is_aligned(x.data) && x.row_stride % 8 == 0},
-      call.peers);
+  launch_sm90(kSmallGather, many ? gather_small_m<kGatherThreadsOfMany> : gather_small_m<kGatherThreads>,
+              {.grid = dim3(ShardPieces::kMost),
+               .block = dim3(many ? kGatherThreadsOfMany : kGatherThreads),
+               .fit = GridFit::trimmed},
+              lane,
+              GatherSmallM{.pieces = {call.tiles},
+                           .shard = {static_cast<const std::byte*>(x.data),
+                                     static_cast<std::size_t>(x.row_stride) * size_of(x.dtype)},
+                           .slots = call.slots,
+                           .whole = static_cast<std::byte*>(whole),
+                           .pulls = call.params.variant == GatherVariant::pull,
+                           .aligned = is_aligned(x.data) && x.row_stride % 8 == 0},
+              call.peers);
   const Weight& weight = call.params.weight;
   linear_small_m({.x = {whole, call.params.y.rows, weight.in_features, weight.in_features, x.dtype},
                   .weight = weight,

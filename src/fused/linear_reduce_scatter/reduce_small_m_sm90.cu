@@ -12,8 +12,8 @@
 namespace heddle {
 namespace {
 
-constexpr char kReduce[] = "fused linear: small M";
-constexpr int kThreads = 256;
+constexpr char kSmallReduce[] = "fused linear: small M";
+constexpr int kReduceThreads = 256;
 
 template <int kWidth>
 struct alignas(kWidth * sizeof(float)) Floats {
@@ -40,7 +40,7 @@ struct ReduceSmallM {
     const std::int64_t first = column_tile * kPartialColumns, left = n - first;
     const int columns = static_cast<int>(left < kPartialColumns ? left : kPartialColumns), of_row = columns / kWidth;
 #pragma unroll 4
-    for (int i = static_cast<int>(threadIdx.x); i < rows * of_row; i += kThreads)
+    for (int i = static_cast<int>(threadIdx.x); i < rows * of_row; i += kReduceThreads)
       f(i / of_row, static_cast<int>(first) + i % of_row * kWidth);
   }
   template <int kWidth>
@@ -95,7 +95,7 @@ struct ReduceSmallM {
 };
 
 template <int kWidth>
-__global__ void __launch_bounds__(kThreads) reduce_small_m(const __grid_constant__ ReduceSmallM reduce) {
+__global__ void __launch_bounds__(kReduceThreads) reduce_small_m(const __grid_constant__ ReduceSmallM reduce) {
   let_later_kernels_start();
   wait_for_earlier_kernels();
   reduce.run<kWidth>();
@@ -116,10 +116,11 @@ void reduce_small_m_sm90(const PartialCall& call, float* product, const Lane& la
                             .to_all = call.sums.inbox != nullptr};
   constexpr int kWide = 4;
   const bool is_wide = n % kWide == 0 && call.y.row_stride % kWide == 0 && is_aligned(call.y.data);
-  launch_sm90(
-      kReduce, is_wide ? reduce_small_m<kWide> : reduce_small_m<1>,
-      {.grid = dim3(static_cast<unsigned>(partial_column_tiles(n))), .block = dim3(kThreads), .fit = GridFit::trimmed},
-      lane, reduce);
+  launch_sm90(kSmallReduce, is_wide ? reduce_small_m<kWide> : reduce_small_m<1>,
+              {.grid = dim3(static_cast<unsigned>(partial_column_tiles(n))),
+               .block = dim3(kReduceThreads),
+               .fit = GridFit::trimmed},
+              lane, reduce);
 }
 
 }  // namespace heddle
