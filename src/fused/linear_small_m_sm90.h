@@ -1,5 +1,5 @@
-// The GEMM of fused operators whose A has few rows: W streams through shared memory, and by PDL it begins to while the
-// kernel ahead gathers A. Defined only in builds with CUDA.
+// The small-M GEMM of fused operators. By programmatic dependent launch (PDL) it loads W while the preceding kernel still
+// gathers A. Defined only in builds with CUDA.
 #pragma once
 
 #include <algorithm>

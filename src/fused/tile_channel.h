@@ -58,7 +58,8 @@ class TileChannel {
   Fabric& fabric() const { return *fabric_; }
   int world_rank(int rank) const { return team_[static_cast<std::size_t>(rank)]; }
 
-  // Copies the rows to the buffer of slot `index` at `receiver`, on a GPU by copy engines where they are large.
+  // Enqueues Fabric::put of the rows to the buffer of slot `index` at `receiver`. Does not wait for the slot's credit, and
+  // does not fill it.
   void put_by(Stream& stream, int receiver, int index, const RowsToSend& rows) const;
   // The stream as a sender (copy engines): waits for the credit of slot `index` at `receiver`, copies the rows
   // to its buffer there, and fills it.

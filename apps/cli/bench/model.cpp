@@ -18,6 +18,7 @@
 #include "cli/bench/throughput.h"
 #include "cli/format_text.h"
 #include "cli/output.h"
+#include "engine/engine.h"
 #include "machine/cpu.h"
 #include "models/llama_config.h"
 #include "models/registry.h"
@@ -56,7 +57,7 @@ int distinct_devices(const RankModels& ranks) {
 }
 
 int default_step_tokens(Device device) {
-  return device.kind == DeviceKind::cuda ? 4096 : 512;
+  return step_limits(device, {}).max_tokens;  // as the engine
 }
 
 Arithmetic arithmetic_of(const StepCase& shape, const ModelShape& model, const ModelDescription& description) {
