@@ -23,11 +23,12 @@
 //     template <class Load> void each_step(const Item&, const Load& load) const;
 //     int steps(const Item&) const;         // how many calls of load that makes
 //     // The escort warp, before the sums may be stored and after they are: what was loaded is no longer in use then.
-//     void before_store(const Item&) const;
-//     void after_store(const Item&) const;
-//     // The threads that multiply, each warpgroup with its part of the sums (Part below) and its staging memory; and,
-//     // behind the last item, what makes their stores complete.
-//     void store(const Item&, const Part&, float (&sums)[kSums], std::byte* staging) const;
+//     // Between items the exchange is the escort's, between these two the threads' that multiply.
+//     void before_store(const Item&, Exchange&) const;
+//     void after_store(const Item&, Exchange&) const;
+//     // The threads that multiply, each warpgroup with its part of the sums (Part below) and its staging memory, and
+//     // the block's exchange; and, behind the last item, what makes their stores complete.
+//     void store(const Item&, const Part&, float (&sums)[kSums], const StoreMemory&) const;
 //     void finish_stores() const;
 //   };
 //
@@ -57,10 +58,11 @@ inline constexpr std::size_t kAlignment = 1024, kMostSharedBytes = std::size_t{2
 inline constexpr std::size_t kStagingBytes = std::size_t{16} << 10;  // of a warpgroup, between its sums and memory
 
 // A tile of C, and how many blocks of a cluster share W. One warpgroup multiplies 64 x 64; two divide a larger tile by
-// rows, or by columns where it has 64 rows.
-template <int kTileRows, int kTileColumns, int kClusterBlocks = 1>
+// rows, or by columns where it has 64 rows. An exchange, of so many bytes, takes them from the ring.
+template <int kTileRows, int kTileColumns, int kClusterBlocks = 1, std::size_t kExchange = 0>
 struct Shape {
   static constexpr int kRows = kTileRows, kColumns = kTileColumns, kCluster = kClusterBlocks;
+  static constexpr std::size_t kExchangeBytes = kExchange;
   static constexpr int kGroups = kRows * kColumns == 64 * 64 ? 1 : 2;
   static constexpr int kRowGroups = kRows / kGroupRows, kColumnGroups = kGroups / kRowGroups;
   static constexpr int kGroupColumns = kColumns / kColumnGroups;
@@ -74,7 +76,8 @@ struct Shape {
     std::byte x[X::kBytes];
     std::byte w[W::kBytes];
   };
-  static constexpr std::size_t kRingBytes = kMostSharedBytes - kAlignment - kBarrierBytes - kGroups * kStagingBytes;
+  static constexpr std::size_t kRingBytes =
+      kMostSharedBytes - kAlignment - kBarrierBytes - kGroups * kStagingBytes - kExchange;
   static constexpr int kMostSlots = 12;
   static constexpr int kSlots = kRingBytes / sizeof(Step) < kMostSlots ? kRingBytes / sizeof(Step) : kMostSlots;
   static_assert(kRowGroups * kColumnGroups == kGroups && kSlots >= 3);
@@ -100,12 +103,29 @@ struct Part {
   }
 };
 
+// Shared memory through which sums go to other ranks, and what they send comes, by TMA while the next tile is
+// multiplied.
+struct Exchange {
+  std::byte* memory;
+  sm90::Mbarrier& arrived;  // of one arrival; its phases are the Work's
+  const KernelWaits& waits;
+  int parity = 0;
+};
+
+// Where the threads of a warpgroup may write while they store.
+struct StoreMemory {
+  std::byte* staging;   // the warpgroup's
+  std::byte* exchange;  // the block's
+};
+
 template <class Shape>
 struct Shared {
   typename Shape::Step slots[Shape::kSlots];
   std::byte staging[Shape::kGroups][kStagingBytes];
+  alignas(128) std::byte exchange[Shape::kExchangeBytes > 0 ? Shape::kExchangeBytes : 1];
   TmaRing<sm90::Mbarrier, Shape::kSlots> ring;
   sm90::Mbarrier may_store, stored;  // of the escort, of the warps that multiply; a phase for each item
+  sm90::Mbarrier arrived;            // in the exchange
 };
 template <class Shape>
 constexpr std::size_t shared_bytes() {
@@ -156,12 +176,13 @@ __device__ void load_steps(const Work& work, Shared<Shape>& shared, const Kernel
 template <class Shape, class Work>
 __device__ void escort(const Work& work, Shared<Shape>& shared, const KernelWaits& waits) {
   int parity = 0;
+  Exchange exchange{.memory = shared.exchange, .arrived = shared.arrived, .waits = waits};
   each_item<Shape>(work, [&](const typename Work::Item& item) {
-    work.before_store(item);
+    work.before_store(item, exchange);
     __syncwarp();
     if (Part::lane() == 0) shared.may_store.arrive();
     shared.stored.template wait<sm90::LongPatience>(waits, parity);
-    work.after_store(item);
+    work.after_store(item, exchange);
     parity ^= 1;
   });
 }
@@ -183,7 +204,7 @@ class Multiplier {
     each_item<Shape>(work_, [&](const typename Work::Item& item) {
       multiply(work_.steps(item));
       shared_.may_store.template wait<sm90::LongPatience>(waits_, parity);
-      work_.store(item, part_, sums_, shared_.staging[part_.group]);
+      work_.store(item, part_, sums_, StoreMemory{shared_.staging[part_.group], shared_.exchange});
       __syncwarp();
       if (Part::lane() == 0) shared_.stored.arrive();
       parity ^= 1;
@@ -253,6 +274,7 @@ __device__ bool run(const Work& work, const KernelWaits& waits) {
     shared.ring.init({.producers = 1, .consumers = kWarps * Shape::kCluster});
     shared.may_store.init(1);
     shared.stored.init(kWarps);
+    shared.arrived.init(1);
     sm90::publish_barriers();
     sm90::prefetch_map(work.w_map());
   }

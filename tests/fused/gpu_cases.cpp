@@ -150,8 +150,7 @@ void reduce_scatter_on_gpus(GpuRank& gpu, const GpuForm& form) {
         const LinearReduceScatterParams params{.rows = rows,
                                                .x = made.x,
                                                .weight = made.weight,
-                                               .y = empty_result(gpu, rows.count(gpu.me()), n, DType::float32),
-                                               .tile = number % 3 - 1};
+                                               .y = empty_result(gpu, rows.count(gpu.me()), n, DType::float32)};
         return {.enqueue = [&gpu, &fused, params] { fused(params, gpu.lane()); },
                 .check =
                     [&gpu, params, made, number] {
@@ -169,10 +168,8 @@ void all_reduce_on_gpus(GpuRank& gpu, const GpuForm& form) {
   gpu.run(
       [&](int number) -> GpuRank::Call {
         const ReduceOperands made = reduce_operands_on(gpu, form, n);
-        const LinearAllReduceParams params{.x = made.x,
-                                           .weight = made.weight,
-                                           .y = empty_result(gpu, made.m, n, DType::float32),
-                                           .tile = number % 3 - 1};
+        const LinearAllReduceParams params{
+            .x = made.x, .weight = made.weight, .y = empty_result(gpu, made.m, n, DType::float32)};
         return {.enqueue = [&gpu, &fused, params] { fused(params, gpu.lane()); },
                 .check = [&gpu, params, made,
                           number] { gpu.check(params.y, made.a, made.w, {}, made.k, 0, "linear_all_reduce", number); }};

@@ -254,14 +254,14 @@ class ReduceCase final : public LinearCase {
       result_.rows = rows_.count(me());
       variants_ = {{"bsp", [this] { scatter_pair(); }, handed},
                    {"fused", [this] {
-                      (*scatter_)({rows_, x_.tensor(), weight_.weight(), result_, shape_.tile}, rank_.lane);
+                      (*scatter_)({rows_, x_.tensor(), weight_.weight(), result_}, rank_.lane);
                     }}};
       return;
     }
     reduce_.emplace(rank.fabric, whole_team(rank.fabric), LinearAllReduceLimits{.m = shape.m, .n = shape.n});
     variants_ = {{"bsp", [this] { reduce_pair(); }, handed},
                  {"fused", [this] {
-                    (*reduce_)({x_.tensor(), weight_.weight(), result_, shape_.tile}, rank_.lane);
+                    (*reduce_)({x_.tensor(), weight_.weight(), result_}, rank_.lane);
                   }}};
   }
 
@@ -391,11 +391,12 @@ void add_linear_benchmark(CLI::App& bench, FusedOperator fused, const std::strin
           "--dtype", [options](const std::string& text) { options->shape.dtype = *dtype_named(text); },
           "Of A and W; default float32. On the CPU A is float32 where W is float16")
       ->check(CLI::IsMember({"float32", "bfloat16", "float16"}));
-  add_number_option<int>(*command, "--tile", options->shape.tile,
-                         "Of the GEMM on GPUs, as fused/ numbers them; default -1, by shape", {.min = -1, .max = 15});
-  if (fused == FusedOperator::all_gather_linear)
+  if (fused == FusedOperator::all_gather_linear) {
+    add_number_option<int>(*command, "--tile", options->shape.tile,
+                           "Of the GEMM on GPUs, as fused/ numbers them; default -1, by shape", {.min = -1, .max = 15});
     add_number_option<int>(*command, "--transfer-sms", options->shape.transfer_sms,
                            "SMs of a GPU that push or offer tiles; default 4", {.min = 1, .max = 64});
+  }
   command->callback([fused, options] { run_linear_bench(fused, *options); });
 }
 

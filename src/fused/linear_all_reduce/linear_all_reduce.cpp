@@ -54,7 +54,7 @@ LinearAllReduce::LinearAllReduce(Fabric& fabric, Ranks team, const LinearAllRedu
             kAllReduce) {}
 
 void LinearAllReduce::operator()(const LinearAllReduceParams& params, const Lane& lane) {
-  const Call call{{Shards::even(params.x.rows, partials_.peers().size), params.x, params.weight, params.tile},
+  const Call call{{Shards::even(params.x.rows, partials_.peers().size), params.x, params.weight},
                   params.y};
   partials_.check(call.product, params.y, params.x.rows, lane, kAllReduce);
   if (params.x.rows == 0 || lane.dry_run != nullptr) return;

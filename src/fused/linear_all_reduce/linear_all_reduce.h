@@ -19,7 +19,6 @@ struct LinearAllReduceParams {
   Tensor x;       // [M, K of this rank], as `linear` takes it; any memory
   Weight weight;  // [n, K of this rank]; the bias of the sum is in one rank's
   Tensor y;       // [M, n], float32; does not overlap x
-  int tile = -1;  // as PartialProduct
 };
 
 // As LinearReduceScatter.

@@ -11,7 +11,7 @@ LinearReduceScatter::LinearReduceScatter(Fabric& fabric, Ranks team, const Parti
     : partials_(fabric, std::move(team), limits, "linear_reduce_scatter") {}
 
 void LinearReduceScatter::operator()(const LinearReduceScatterParams& params, const Lane& lane) {
-  const PartialProduct product{params.rows, params.x, params.weight, params.tile};
+  const PartialProduct product{params.rows, params.x, params.weight};
   const int rank = partials_.peers().rank;
   partials_.check(product, params.y, params.rows.ranks > rank ? params.rows.count(rank) : 0, lane,
                   "linear_reduce_scatter");

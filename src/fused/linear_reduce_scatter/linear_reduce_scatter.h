@@ -15,7 +15,6 @@ struct LinearReduceScatterParams {
   Tensor x;       // [M, K of this rank], as `linear` takes it; any memory
   Weight weight;  // [n, K of this rank]; the bias of the sum is in one rank's
   Tensor y;       // [rows.count(rank), n], float32; does not overlap x
-  int tile = -1;  // as PartialProduct
 };
 
 // One for each rank and team; owns the symmetric memory. The ranks of a team make the same calls in the same order; calls

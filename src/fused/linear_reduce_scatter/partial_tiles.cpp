@@ -72,7 +72,6 @@ void PartialTiles::enqueue_on_gpu(const PartialProduct& product, const Tensor& y
                          .x = product.x,
                          .weight = product.weight,
                          .y = y,
-                         .tile = product.tile,
                          .slot_rows = partial_rows(limits_.largest_shard),
                          .partials = tiles_.slots(),
                          .sums = sums,

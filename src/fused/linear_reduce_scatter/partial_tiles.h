@@ -30,7 +30,6 @@ struct PartialProduct {
   Shards rows;    // of y, by the rank that sums them
   Tensor x;       // [M, K of this rank]
   Weight weight;  // [n, K of this rank]
-  int tile = -1;  // of the GEMM on a GPU: of kPartialTiles (partial_tiles_sm90.h), if it can be; -1: by shape
 };
 
 // Partial products of float32 in slots of a channel: (sender, tile of the receiver). A tile has tile_rows rows and all

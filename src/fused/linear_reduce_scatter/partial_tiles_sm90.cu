@@ -10,6 +10,7 @@
 #include "base/alignment.h"
 #include "base/checked.h"
 #include "base/dtype_switch.h"
+#include "device/bulk_stores_sm90.cuh"
 #include "device/channel_calls.h"
 #include "device/per_device.h"
 #include "fused/tile_gemm_sm90.cuh"
@@ -192,18 +193,22 @@ struct PartialSlots {
   }
 };
 
-// A tile of C: a row of slots; or, with no rows, the part of a block for which no rows are left.
+// A tile of C is what a slot holds; or, with no rows, the part of a block for which no rows are left.
 struct PartialItem {
   int owner;
-  int first_slot, slots;  // that exist
-  int rows;               // that exist
+  int slot;
+  int rows;  // that exist
   int first_x_row, first_w_row;
   std::int64_t first_y_row;  // of this rank's own
 };
 
+// The exchange of a block has the sums of one slot, in the slot's order. TMA takes a tile of another owner from there to
+// its inbox, and brings a product of another rank to it for an own tile, both while the next tile is multiplied or
+// this one still is.
 template <class TileShape>
 struct PartialWork {
   using Item = PartialItem;
+  using Exchange = tile_gemm::Exchange;
 
   CUtensorMap x, w;
   TileOutput<float> y;
@@ -211,13 +216,13 @@ struct PartialWork {
   const float* bias;
   int k_steps;
 
-  static constexpr int kSlotsOfItem = TileShape::kColumns / static_cast<int>(kPartialColumns);
+  static_assert(TileShape::kColumns == Fragments::kColumns);
   static constexpr int kTogether = 2048 / (TileShape::kRows * TileShape::kCluster);  // tokens, as in all_gather_linear
 
   // Those of one owner: row tiles of a cluster's blocks side by side.
   __device__ GroupedTiles tiles(int owner) const {
     return {.rows = (slots.row_tiles(owner) + TileShape::kCluster - 1) / TileShape::kCluster,
-            .columns = (slots.column_tiles + kSlotsOfItem - 1) / kSlotsOfItem,
+            .columns = slots.column_tiles,
             .together = kTogether};
   }
   __device__ int count() const {
@@ -240,12 +245,10 @@ struct PartialWork {
   }
   __device__ Item at_tile(int owner, int index, int rank) const {
     const GroupedTiles::Place place = tiles(owner).at(index);
-    const int row_tile = place.row * TileShape::kCluster + rank, column_tile = place.column * kSlotsOfItem;
-    const bool exists = row_tile < slots.row_tiles(owner);
+    const int row_tile = place.row * TileShape::kCluster + rank, column_tile = place.column;
     return {.owner = owner,
-            .first_slot = slots.slot(row_tile, column_tile),
-            .slots = exists ? min(kSlotsOfItem, slots.column_tiles - column_tile) : 0,
-            .rows = exists ? slots.rows_of(owner, row_tile) : 0,
+            .slot = slots.slot(row_tile, column_tile),
+            .rows = row_tile < slots.row_tiles(owner) ? slots.rows_of(owner, row_tile) : 0,
             .first_x_row = static_cast<int>(slots.shards.begin(owner)) + row_tile * slots.slot_rows,
             .first_w_row = column_tile * static_cast<int>(kPartialColumns),
             .first_y_row = (slots.to_all ? slots.shards.begin(owner) : 0) + std::int64_t{row_tile} * slots.slot_rows};
@@ -262,52 +265,94 @@ struct PartialWork {
       });
   }
 
-  // f(peer, slot) for the other ranks and the item's slots.
+  __device__ bool is_own(const Item& item) const { return item.owner == slots.peers.rank; }
+  // The rank whose product of an own tile comes by the exchange. With more than two ranks, the threads that add load the
+  // others' themselves.
+  __device__ int exchanged() const { return (slots.peers.rank + 1) % slots.peers.size; }
+
   template <class F>
-  __device__ void each_slot_of_others(const Item& item, F f) const {
-    for (int step = 1; step < slots.peers.size; ++step)
-      for (int i = 0; i < item.slots; ++i) f((slots.peers.rank + step) % slots.peers.size, item.first_slot + i);
+  __device__ void each_other(F f) const {
+    for (int step = 1; step < slots.peers.size; ++step) f((slots.peers.rank + step) % slots.peers.size);
+  }
+  // Of the row groups that have rows.
+  static __device__ std::uint32_t bytes_of(const Item& item) {
+    return static_cast<std::uint32_t>((item.rows + Fragments::kGroupRows - 1) / Fragments::kGroupRows) *
+           Fragments::kVectorsOfGroup * static_cast<std::uint32_t>(sizeof(float4));
   }
 
   // Of another rank's item: the credit to push the product. Of an own one: the products of all others, which are added to
   // the sums in registers; and, in an all-reduce, the credit to push those. A wait that gives up is in the record, and
   // what is stored then is undefined.
-  __device__ void before_store(const Item& item) const {
+  __device__ void before_store(const Item& item, Exchange& exchange) const {
+    if (item.rows == 0) return;
     const DeviceWarp warp;
-    if (item.owner != slots.peers.rank) {
-      for (int i = 0; i < item.slots; ++i)
-        static_cast<void>(slots.begin_product(warp, item.owner, item.first_slot + i));
+    const Peers& peers = slots.peers;
+    if (!is_own(item)) {
+      static_cast<void>(slots.begin_product(warp, item.owner, item.slot));
       return;
     }
-    each_slot_of_others(item, [&](int peer, int slot) {
-      static_cast<void>(await_full(warp, slots.peers, peer, slots.partials.channel, slot, "reduce: tile"));
-      if (slots.to_all) static_cast<void>(claim(warp, slots.peers, peer, slots.sums.channel, slot, "sum: credit"));
+    each_other([&](int peer) {
+      static_cast<void>(await_full(warp, peers, peer, slots.partials.channel, item.slot, "reduce: tile"));
+      if (peer == exchanged()) take_product(item, peer, exchange);
+      if (slots.to_all) static_cast<void>(claim(warp, peers, peer, slots.sums.channel, item.slot, "sum: credit"));
     });
+    if (peers.size == 1) return;
+    exchange.arrived.template wait<sm90::LongPatience>(exchange.waits, exchange.parity);
+    exchange.parity ^= 1;
   }
-  __device__ void after_store(const Item& item) const {
+  __device__ void take_product(const Item& item, int from, const Exchange& exchange) const {
+    if (tile_gemm::Part::lane() != 0) return;
+    sm90::fence_async_proxy_of_all_memory();
+    exchange.arrived.arrive_expecting(bytes_of(item));
+    sm90::copy_bytes(sm90::shared_address(exchange.memory), slots.partials.arriving(from, item.slot), bytes_of(item),
+                     exchange.arrived.address());
+  }
+
+  __device__ void after_store(const Item& item, const Exchange& exchange) const {
+    if (item.rows == 0) return;
     const DeviceWarp warp;
-    if (item.owner != slots.peers.rank) {
-      for (int i = 0; i < item.slots; ++i) slots.end_product(warp, item.owner, item.first_slot + i);
+    const Peers& peers = slots.peers;
+    if (!is_own(item)) {
+      send(item, exchange, [&](auto to) { to(slots.product(item.owner, item.slot)); });
+      slots.end_product(warp, item.owner, item.slot);
       return;
     }
-    each_slot_of_others(item, [&](int peer, int slot) {
-      give_back(warp, slots.peers, peer, slots.partials.channel, slot, 1);
-      if (slots.to_all) fill(warp, slots.peers, peer, slots.sums.channel, slot);
+    each_other([&](int peer) { give_back(warp, peers, peer, slots.partials.channel, item.slot, 1); });
+    if (!slots.to_all) return;
+    send(item, exchange, [&](auto to) {
+      each_other([&](int peer) { to(peers.at(peer, slots.sums.arriving(peers.rank, item.slot))); });
     });
+    each_other([&](int peer) { fill(warp, peers, peer, slots.sums.channel, item.slot); });
+  }
+  // Calls each(to), which calls to(place) for each place that gets what the exchange holds. Every place has it at the
+  // end, as if this warp's first lane had written it.
+  template <class Each>
+  __device__ void send(const Item& item, const Exchange& exchange, Each each) const {
+    if (tile_gemm::Part::lane() == 0) {
+      each([&](void* place) { sm90::store_bytes(place, sm90::shared_address(exchange.memory), bytes_of(item)); });
+      sm90::commit_stores();
+      sm90::wait_for_stores();
+      sm90::fence_async_proxy_of_all_memory();
+    }
+    __syncwarp();
   }
 
   template <int kSums>
-  __device__ void store(const Item& item, const tile_gemm::Part& part, float (&sums)[kSums], std::byte* staging) const {
-    const bool own = item.owner == slots.peers.rank;
-    if (part.row() < item.rows) {
-      if (bias != nullptr) add_bias(item, part, sums);
-      if (own)
-        add_products(item, part, sums);
-      else
-        push(item, part, sums, slots.product(item.owner, item.first_slot), slots.partials);
+  __device__ void store(const Item& item, const tile_gemm::Part& part, float (&sums)[kSums],
+                        const tile_gemm::StoreMemory& memory) const {
+    if (item.rows == 0) return;
+    if (bias != nullptr) add_bias(item, part, sums);
+    const bool own = is_own(item);
+    float4* const exchange = reinterpret_cast<float4*>(memory.exchange) + first_vector(part);
+    if (own) add_products(item, part, sums, exchange);
+    if (!own || slots.to_all) {
+#pragma unroll
+      for (int i = 0; i < kSums / 4; ++i)
+        exchange[Fragments::vector(0, i, 0)] =
+            make_float4(sums[4 * i], sums[4 * i + 1], sums[4 * i + 2], sums[4 * i + 3]);
+      sm90::fence_async_proxy();
     }
-    __syncwarp();
-    if (own) y.store(item.first_y_row, item.first_w_row, item.rows, part, sums, staging);
+    if (own) y.store(item.first_y_row, item.first_w_row, item.rows, part, sums, memory.staging);
   }
 
   template <int kSums>
@@ -323,52 +368,35 @@ struct PartialWork {
     }
   }
 
-  // Where a thread's vector i of the item's sums lies, from its first slot's buffer on.
-  __device__ std::size_t place_of(const tile_gemm::Part& part, int i, const TileSlots& of) const {
-    const int eight = part.first_column / 8 + i;
-    constexpr int kEights = Fragments::kColumns / 8;
-    return static_cast<std::size_t>(eight / kEights) * of.tile_bytes +
-           sizeof(float4) * static_cast<std::size_t>(Fragments::vector(part.first_row / Fragments::kGroupRows,
-                                                                       eight % kEights, tile_gemm::Part::thread()));
-  }
-  __device__ bool has_vector(const Item& item, const tile_gemm::Part& part, int i) const {
-    return (part.first_column + i * 8) / Fragments::kColumns < item.slots;
+  // Of a thread's sums in a slot or the exchange; those of the next eight columns are Fragments::vector(0, 1, 0) further.
+  static __device__ int first_vector(const tile_gemm::Part& part) {
+    return Fragments::vector(part.first_row / Fragments::kGroupRows, part.first_column / 8, tile_gemm::Part::thread());
   }
 
+  // Adds in rank order.
   template <int kSums>
-  __device__ void push(const Item& item, const tile_gemm::Part& part, const float (&sums)[kSums], float* first_slot,
-                       const TileSlots& of) const {
-#pragma unroll
-    for (int i = 0; i < kSums / 4; ++i)
-      if (has_vector(item, part, i))
-        *reinterpret_cast<float4*>(reinterpret_cast<std::byte*>(first_slot) + place_of(part, i, of)) =
-            make_float4(sums[4 * i], sums[4 * i + 1], sums[4 * i + 2], sums[4 * i + 3]);
-  }
-
-  // Adds in rank order; an all-reduce hands the sums on.
-  template <int kSums>
-  __device__ void add_products(const Item& item, const tile_gemm::Part& part, float (&sums)[kSums]) const {
+  __device__ void add_products(const Item& item, const tile_gemm::Part& part, float (&sums)[kSums],
+                               const float4* exchange) const {
     const Peers& peers = slots.peers;
-    const std::size_t from_rank_to_rank =
-        slots.partials.tile_bytes * static_cast<std::size_t>(slots.partials.channel.slots_per_peer);
     constexpr int kAtOnce = 8;  // vectors of which loads are in flight
-    static_assert(Fragments::kColumns / 8 % kAtOnce == 0);
+    static_assert(kSums / 4 % kAtOnce == 0);
 #pragma unroll
     for (int first = 0; first < kSums / 4; first += kAtOnce) {
-      if (!has_vector(item, part, first)) break;
-      const std::byte* from = slots.partials.arriving(0, item.first_slot) + place_of(part, first, slots.partials);
       float4 all[kAtOnce];
-      for (int rank = 0; rank < peers.size; ++rank, from += from_rank_to_rank)
+      for (int rank = 0; rank < peers.size; ++rank) {
+        const float4* const from =
+            rank == exchanged()
+                ? exchange
+                : reinterpret_cast<const float4*>(slots.partials.arriving(rank, item.slot)) + first_vector(part);
 #pragma unroll
         for (int i = 0; i < kAtOnce; ++i) {
           const float* const own = &sums[4 * (first + i)];
-          const float4 one = rank == peers.rank
-                                 ? make_float4(own[0], own[1], own[2], own[3])
-                                 : *reinterpret_cast<const float4*>(
-                                       from + sizeof(float4) * static_cast<std::size_t>(Fragments::vector(0, i, 0)));
+          const float4 one = rank == peers.rank ? make_float4(own[0], own[1], own[2], own[3])
+                                                : from[Fragments::vector(0, first + i, 0)];
           all[i] =
               rank == 0 ? one : make_float4(all[i].x + one.x, all[i].y + one.y, all[i].z + one.z, all[i].w + one.w);
         }
+      }
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
         float* const own = &sums[4 * (first + i)];
@@ -378,12 +406,6 @@ struct PartialWork {
         own[3] = all[i].w;
       }
     }
-    if (!slots.to_all) return;
-    for (int step = 1; step < peers.size; ++step)
-      push(item, part, sums,
-           reinterpret_cast<float*>(
-               peers.at((peers.rank + step) % peers.size, slots.sums.arriving(peers.rank, item.first_slot))),
-           slots.sums);
   }
 
   __device__ void finish_stores() const {
@@ -456,12 +478,16 @@ PartialSlots slots_of(const PartialCall& call) {
 }
 
 // Tiles of C, `rows` of which stand side by side in a cluster.
-std::int64_t tiles_of(const PartialCall& call, std::int64_t columns, int rows) {
+std::int64_t tiles_of(const PartialCall& call, int rows) {
   std::int64_t tiles = 0;
   for (int rank = 0; rank < call.rows.ranks; ++rank)
     tiles += ceil_div<std::int64_t>(ceil_div(call.rows.count(rank), call.slot_rows), rows);
-  return tiles * ceil_div<std::int64_t>(call.weight.out_features, columns);
+  return tiles * partial_column_tiles(call.weight.out_features);
 }
+
+// Of the GEMM, by the rows of a slot.
+template <int kRows, int kCluster>
+using TileOf = tile_gemm::Shape<kRows, Fragments::kColumns, kCluster, sizeof(float) * kRows * Fragments::kColumns>;
 
 bool is_for_partial_tiles(const PartialCall& call) {
   const DType dtype = call.weight.dtype;
@@ -510,8 +536,8 @@ void enqueue_partial_tiles(const PartialCall& call, const Lane& lane) {
       .slots = slots_of(call),
       .bias = call.weight.bias,
       .k_steps = static_cast<int>(ceil_div<std::int64_t>(call.x.columns, tile_gemm::kDepth))};
-  const std::int64_t clusters = std::clamp<std::int64_t>(tiles_of(call, TileShape::kColumns, TileShape::kCluster), 1,
-                                                         clusters_at_once<T, TileShape>(lane));
+  const std::int64_t clusters =
+      std::clamp<std::int64_t>(tiles_of(call, TileShape::kCluster), 1, clusters_at_once<T, TileShape>(lane));
   LaunchShape shape = launch_of<T, TileShape>();
   shape.grid = dim3(static_cast<unsigned>(clusters * TileShape::kCluster));
   launch_sm90(kPartialName, partial_tiles<T, TileShape>, shape, lane, work,
@@ -519,7 +545,7 @@ void enqueue_partial_tiles(const PartialCall& call, const Lane& lane) {
 }
 
 void enqueue_plain_partials(const PartialCall& call, const Lane& lane) {
-  const std::int64_t blocks = std::clamp<std::int64_t>(tiles_of(call, kPartialColumns, 1), 1, lane.num_sms);
+  const std::int64_t blocks = std::clamp<std::int64_t>(tiles_of(call, 1), 1, lane.num_sms);
   launch_sm90(kPartialName, partial_plain,
               {.grid = dim3(static_cast<unsigned>(blocks)),
                .block = dim3(kPlainPartialThreads),
@@ -528,23 +554,15 @@ void enqueue_plain_partials(const PartialCall& call, const Lane& lane) {
               lane, slots_of(call), call.x, LinearOperand{call.weight.row(0), call.weight.dtype, call.weight.bias});
 }
 
-// Clusters where they have the whole device, and the wider tiles where these do not leave SMs without one.
+// Clusters where they have the whole device. A tile of 256 columns would leave no room for an exchange.
 template <class T>
 void enqueue_for_rows(const PartialCall& call, const Lane& lane) {
-  using tile_gemm::Shape;
-  if (call.rows.largest() <= Fragments::kGroupRows) return enqueue_partial_tiles<T, Shape<64, 128>>(call, lane);
-  if (lane.num_other_sms() > 0) return enqueue_partial_tiles<T, Shape<128, 128>>(call, lane);
-  const auto rounds = [&](const PartialTile& tile) {
-    return ceil_div<std::int64_t>(tiles_of(call, tile.columns, 2), lane.num_sms / 2);
-  };
-  const auto time = [&](const PartialTile& tile) {
-    return static_cast<double>(rounds(tile) * tile.columns) * tile.slowness;
-  };
-  // In one round nothing is multiplied beside the transfers.
-  const bool wide = call.tile >= 0 ? call.tile == 0
-                                   : rounds(kPartialTiles[0]) > 1 && time(kPartialTiles[0]) <= time(kPartialTiles[1]);
-  if (wide) return enqueue_partial_tiles<T, Shape<128, kPartialTiles[0].columns, 2>>(call, lane);
-  enqueue_partial_tiles<T, Shape<128, kPartialTiles[1].columns, 2>>(call, lane);
+  if (call.rows.largest() <= Fragments::kGroupRows)
+    enqueue_partial_tiles<T, TileOf<64, 1>>(call, lane);
+  else if (lane.num_other_sms() > 0)
+    enqueue_partial_tiles<T, TileOf<128, 1>>(call, lane);
+  else
+    enqueue_partial_tiles<T, TileOf<128, 2>>(call, lane);
 }
 
 }  // namespace

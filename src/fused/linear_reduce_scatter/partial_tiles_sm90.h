@@ -23,19 +23,11 @@ constexpr int partial_column_tiles(std::int64_t n) {
   return static_cast<int>((n + kPartialColumns - 1) / kPartialColumns);
 }
 
-// Columns of the GEMM's tiles of C where a shard has more than 64 rows and no other lane or rank has SMs of the device.
-struct PartialTile {
-  int columns;
-  double slowness;  // time for a column of a tile, relative to the wider one
-};
-inline constexpr PartialTile kPartialTiles[] = {{256, 1.00}, {128, 1.01}};
-
 struct PartialCall {
   Shards rows;             // of the sum, by the rank that takes it
   Tensor x;                // [M, K of this rank]
   Weight weight;           // [n, K of this rank]
   Tensor y;                // float32: this rank's rows, or, of an all-reduce, all rows
-  int tile;                // of kPartialTiles; -1: by shape
   std::int64_t slot_rows;  // partial_rows()
   TileSlots partials;      // slot: row tile of the receiver * column tiles + column tile
   TileSlots sums;          // of an all-reduce, by the rank that sums; without memory of a reduce-scatter
