@@ -52,6 +52,13 @@ void tell_trace_of_rank(Stream& stream, int rank) {
   });
 }
 
+// The SMs of a rank without one for the transfer lanes. Attention has a block on each of its SMs and leaves no registers
+// beside it, so their kernels, which are of one thread (messages, barriers, waits), would wait until a stage ends.
+Lane lane_that_computes(const Lane& whole, int ranks) {
+  if (ranks == 1 || whole.num_sms < 2) return whole;
+  return Lane(whole.stream, whole.num_sms - 1, whole.workspace);
+}
+
 }  // namespace
 
 std::size_t SequenceAttention::heap_bytes(const SequenceMemory& memory) {
@@ -176,7 +183,7 @@ struct SequenceAttention::Call {
   const void *q, *k, *v;
   void* y;
   float scale;
-  const Lane& lane;
+  Lane lane;                                        // of what computes
   std::size_t num_attends = 0;                      // so far
   std::array<std::size_t, kSequenceLanes> begun{};  // by lane: the program's moves before this place have begun
 
@@ -186,7 +193,7 @@ struct SequenceAttention::Call {
 };
 
 void SequenceAttention::attend(const void* q, const void* k, const void* v, void* y, float scale, const Lane& lane) {
-  Call call{q, k, v, y, scale, lane};
+  Call call{q, k, v, y, scale, lane_that_computes(lane, static_cast<int>(team_.size()))};
   const Span layer(lane.stream, name_of(strategy_));
   for (std::size_t i = 0; i < program_.ops.size(); ++i) {
     const SequenceOp& op = program_.ops[i];
