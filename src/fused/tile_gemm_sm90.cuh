@@ -23,12 +23,12 @@
 //     template <class Load> void each_step(const Item&, const Load& load) const;
 //     int steps(const Item&) const;         // how many calls of load that makes
 //     // The escort warp, before the sums may be stored and after they are: what was loaded is no longer in use then.
-//     // Between items the exchange is the escort's, between these two the threads' that multiply.
-//     void before_store(const Item&, Exchange&) const;
-//     void after_store(const Item&, Exchange&) const;
-//     // The threads that multiply, each warpgroup with its part of the sums (Part below) and its staging memory, and
-//     // the block's exchange; and, behind the last item, what makes their stores complete.
-//     void store(const Item&, const Part&, float (&sums)[kSums], const StoreMemory&) const;
+//     // Between these two the exchange belongs to the threads that multiply, else to the escort.
+//     void before_store(const Item&, const Exchange&) const;
+//     void after_store(const Item&, const Exchange&) const;
+//     // The threads that multiply, each warpgroup with its part of the sums (Part below) and of the exchange, which are
+//     // `staging` here; and, behind the last item, what makes their stores complete.
+//     void store(const Item&, const Part&, float (&sums)[kSums], std::byte* staging, Exchange&) const;
 //     void finish_stores() const;
 //   };
 //
@@ -58,12 +58,13 @@ inline constexpr std::size_t kAlignment = 1024, kMostSharedBytes = std::size_t{2
 inline constexpr std::size_t kStagingBytes = std::size_t{16} << 10;  // of a warpgroup, between its sums and memory
 
 // A tile of C, and how many blocks of a cluster share W. One warpgroup multiplies 64 x 64; two divide a larger tile by
-// rows, or by columns where it has 64 rows. An exchange, of so many bytes, takes them from the ring.
+// rows, or by columns where it has 64 rows. An exchange of more than kStagingBytes a warpgroup takes them from the ring.
 template <int kTileRows, int kTileColumns, int kClusterBlocks = 1, std::size_t kExchange = 0>
 struct Shape {
   static constexpr int kRows = kTileRows, kColumns = kTileColumns, kCluster = kClusterBlocks;
-  static constexpr std::size_t kExchangeBytes = kExchange;
   static constexpr int kGroups = kRows * kColumns == 64 * 64 ? 1 : 2;
+  static constexpr std::size_t kExchangeBytes = kExchange > 0 ? kExchange : kGroups *kStagingBytes,
+                               kExchangeOfGroup = kExchangeBytes / kGroups;
   static constexpr int kRowGroups = kRows / kGroupRows, kColumnGroups = kGroups / kRowGroups;
   static constexpr int kGroupColumns = kColumns / kColumnGroups;
   static constexpr int kSums = kGroupRows * kGroupColumns / kGroupThreads;  // per thread
@@ -76,11 +77,10 @@ struct Shape {
     std::byte x[X::kBytes];
     std::byte w[W::kBytes];
   };
-  static constexpr std::size_t kRingBytes =
-      kMostSharedBytes - kAlignment - kBarrierBytes - kGroups * kStagingBytes - kExchange;
+  static constexpr std::size_t kRingBytes = kMostSharedBytes - kAlignment - kBarrierBytes - kExchangeBytes;
   static constexpr int kMostSlots = 12;
   static constexpr int kSlots = kRingBytes / sizeof(Step) < kMostSlots ? kRingBytes / sizeof(Step) : kMostSlots;
-  static_assert(kRowGroups * kColumnGroups == kGroups && kSlots >= 3);
+  static_assert(kRowGroups * kColumnGroups == kGroups && kSlots >= 3 && kExchangeOfGroup >= kStagingBytes);
   static_assert(X::kBytes % kAlignment == 0 && W::kBytes / kCluster % kAlignment == 0);
 };
 
@@ -103,26 +103,25 @@ struct Part {
   }
 };
 
-// Shared memory through which sums go to other ranks, and what they send comes, by TMA while the next tile is
-// multiplied.
+// Shared memory between a tile's sums and memory. Through it sums may also go to other ranks, and come from them, by TMA
+// while the next tile is multiplied. Each thread that uses it has one of these.
 struct Exchange {
   std::byte* memory;
   sm90::Mbarrier& arrived;  // of one arrival; its phases are the Work's
   const KernelWaits& waits;
   int parity = 0;
-};
 
-// Where the threads of a warpgroup may write while they store.
-struct StoreMemory {
-  std::byte* staging;   // the warpgroup's
-  std::byte* exchange;  // the block's
+  // The end of the next phase; then TMA's writes are visible to this thread.
+  __device__ void await_arrival() {
+    arrived.template wait<sm90::LongPatience>(waits, parity);
+    parity ^= 1;
+  }
 };
 
 template <class Shape>
 struct Shared {
   typename Shape::Step slots[Shape::kSlots];
-  std::byte staging[Shape::kGroups][kStagingBytes];
-  alignas(128) std::byte exchange[Shape::kExchangeBytes > 0 ? Shape::kExchangeBytes : 1];
+  alignas(128) std::byte exchange[Shape::kExchangeBytes];
   TmaRing<sm90::Mbarrier, Shape::kSlots> ring;
   sm90::Mbarrier may_store, stored;  // of the escort, of the warps that multiply; a phase for each item
   sm90::Mbarrier arrived;            // in the exchange
@@ -195,6 +194,7 @@ class Multiplier {
       : work_(work),
         shared_(shared),
         waits_(waits),
+        exchange_{.memory = shared.exchange, .arrived = shared.arrived, .waits = waits},
         part_{.group = group,
               .first_row = group % Shape::kRowGroups * kGroupRows,
               .first_column = group / Shape::kRowGroups * Shape::kGroupColumns} {}
@@ -204,7 +204,7 @@ class Multiplier {
     each_item<Shape>(work_, [&](const typename Work::Item& item) {
       multiply(work_.steps(item));
       shared_.may_store.template wait<sm90::LongPatience>(waits_, parity);
-      work_.store(item, part_, sums_, StoreMemory{shared_.staging[part_.group], shared_.exchange});
+      work_.store(item, part_, sums_, shared_.exchange + part_.group * Shape::kExchangeOfGroup, exchange_);
       __syncwarp();
       if (Part::lane() == 0) shared_.stored.arrive();
       parity ^= 1;
@@ -256,6 +256,7 @@ class Multiplier {
   const Work& work_;
   Shared<Shape>& shared_;
   const KernelWaits& waits_;
+  Exchange exchange_;
   const Part part_;
   RingConsumer<Shape::kSlots> at_;
   float sums_[Shape::kSums];

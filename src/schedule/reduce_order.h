@@ -2,10 +2,11 @@
 // another owner is sent there, and an own tile waits for the products of all others, which are added to it. Tiles of other
 // owners lead by as many as are multiplied at once, then own ones come between them, and behind them:
 //
-//   two ranks, two at once     A0 A1 | a0 A2 | a1 A3 | a2 a3       A: the other's, a: its own
+//   two ranks, two at once     A0 A1 | a0 A2 | A3 a1 | a2 a3       A: the other's, a: its own
 //
-// So what an own tile waits for was multiplied a round earlier, its way over the link hidden behind a round; and
-// transfers spread over the GEMM but for its last round.
+// Each `at_once` steps further they change places, so that nobody who takes every at_once-th step has own tiles alone, and
+// another one only those that are sent. So what an own tile waits for was multiplied a round earlier, its way over the link
+// hidden behind a round; and transfers spread over the GEMM but for its last round.
 //
 // No circle of waits: a product that tile `i` waits for has no later a step at its rank than tile `i` has at its owner
 // (no_product_comes_late), steps are taken in order, and a tile of another owner waits for no product.
@@ -38,7 +39,8 @@ struct ReduceOrder {
     const int first = lead();
     if (step < first) return {false, step};
     const int between = others - first, rounds_of_others = ranks > 1 ? between / (ranks - 1) : 0,
-              rounds = own < rounds_of_others ? own : rounds_of_others, in_round = (step - first) % ranks;
+              rounds = own < rounds_of_others ? own : rounds_of_others,
+              turned = at_once % ranks == 0 ? (step - first) / at_once : 0, in_round = (step - first + turned) % ranks;
     if (const int round = (step - first) / ranks; round < rounds)
       return in_round == 0 ? Tile{true, round} : Tile{false, first + round * (ranks - 1) + in_round - 1};
     const int rest = step - first - rounds * ranks, rest_of_others = between - rounds * (ranks - 1);

@@ -110,13 +110,6 @@ struct GatherWork {
     return sum;
   }
 
-  // Tiles side by side that have the same rows begin in different places of k: where all of a round have, they would ask
-  // L2 for the same few lines at the same time.
-  __device__ int first_step(const Item& item, int steps) const {
-    constexpr int kPlaces = 8;
-    return tiles.of_rows ? item.first_w_row / TileShape::kColumns % kPlaces * steps / kPlaces : 0;
-  }
-
   // The slots that hold the item's rows.
   __device__ int first_slot(const Item& item) const { return static_cast<int>(item.first_row / tiles.tile_rows); }
   __device__ int last_slot(const Item& item) const {
@@ -140,9 +133,8 @@ struct GatherWork {
       const int rows_of_box = own ? kRows : box_rows, boxes = (item.rows + rows_of_box - 1) / rows_of_box;
       const auto bytes = static_cast<std::uint32_t>(boxes * rows_of_box * TileShape::X::kRowBytes);
       const auto w_begin = static_cast<int>(tiles.of_rows ? 0 : tiles.shards.begin(owner));
-      const int parts = steps_of(tiles.columns(owner)), first = first_step(item, parts);
-      for (int step = 0; step < parts; ++step) {
-        const int k = (step + first < parts ? step + first : step + first - parts) * tile_gemm::kDepth;
+      const int end = static_cast<int>(tiles.columns(owner));
+      for (int k = 0; k < end; k += tile_gemm::kDepth)
         load(bytes, w_begin + k, [&](std::uint32_t to, std::uint32_t full) {
           for (int box = 0; box < boxes; ++box) {
             const std::int64_t row = item.first_row + box * rows_of_box, slot = own ? 0 : row / tiles.tile_rows;
@@ -150,7 +142,6 @@ struct GatherWork {
                                  k, static_cast<int>(row - slot * tiles.tile_rows), static_cast<int>(slot), full);
           }
         });
-      }
     });
   }
 
@@ -165,9 +156,9 @@ struct GatherWork {
   }
 
   template <int kSums>
-  __device__ void store(const Item& item, const tile_gemm::Part& part, const float (&sums)[kSums],
-                        const tile_gemm::StoreMemory& memory) const {
-    y.store(item.first_y_row, item.first_w_row, item.rows, part, sums, memory.staging);
+  __device__ void store(const Item& item, const tile_gemm::Part& part, const float (&sums)[kSums], std::byte* staging,
+                        const tile_gemm::Exchange&) const {
+    y.store(item.first_y_row, item.first_w_row, item.rows, part, sums, staging);
   }
   __device__ void finish_stores() const { y.finish(); }
 };

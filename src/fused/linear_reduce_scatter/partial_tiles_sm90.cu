@@ -283,7 +283,7 @@ struct PartialWork {
   // Of another rank's item: the credit to push the product. Of an own one: the products of all others, which are added to
   // the sums in registers; and, in an all-reduce, the credit to push those. A wait that gives up is in the record, and
   // what is stored then is undefined.
-  __device__ void before_store(const Item& item, Exchange& exchange) const {
+  __device__ void before_store(const Item& item, const Exchange& exchange) const {
     if (item.rows == 0) return;
     const DeviceWarp warp;
     const Peers& peers = slots.peers;
@@ -296,9 +296,6 @@ struct PartialWork {
       if (peer == exchanged()) take_product(item, peer, exchange);
       if (slots.to_all) static_cast<void>(claim(warp, peers, peer, slots.sums.channel, item.slot, "sum: credit"));
     });
-    if (peers.size == 1) return;
-    exchange.arrived.template wait<sm90::LongPatience>(exchange.waits, exchange.parity);
-    exchange.parity ^= 1;
   }
   __device__ void take_product(const Item& item, int from, const Exchange& exchange) const {
     if (tile_gemm::Part::lane() != 0) return;
@@ -338,21 +335,25 @@ struct PartialWork {
   }
 
   template <int kSums>
-  __device__ void store(const Item& item, const tile_gemm::Part& part, float (&sums)[kSums],
-                        const tile_gemm::StoreMemory& memory) const {
+  __device__ void store(const Item& item, const tile_gemm::Part& part, float (&sums)[kSums], std::byte* staging,
+                        Exchange& exchange) const {
     if (item.rows == 0) return;
     if (bias != nullptr) add_bias(item, part, sums);
-    const bool own = is_own(item);
-    float4* const exchange = reinterpret_cast<float4*>(memory.exchange) + first_vector(part);
-    if (own) add_products(item, part, sums, exchange);
-    if (!own || slots.to_all) {
-#pragma unroll
-      for (int i = 0; i < kSums / 4; ++i)
-        exchange[Fragments::vector(0, i, 0)] =
-            make_float4(sums[4 * i], sums[4 * i + 1], sums[4 * i + 2], sums[4 * i + 3]);
-      sm90::fence_async_proxy();
+    float4* const its_sums = reinterpret_cast<float4*>(exchange.memory) + first_vector(part);
+    if (is_own(item)) {
+      if (slots.peers.size > 1) {
+        exchange.await_arrival();
+        add_products(item, part, sums, its_sums);
+      }
+      y.store(item.first_y_row, item.first_w_row, item.rows, part, sums, staging);
+      y.leave_staging(part);
+      if (!slots.to_all) return;
     }
-    if (own) y.store(item.first_y_row, item.first_w_row, item.rows, part, sums, memory.staging);
+#pragma unroll
+    for (int i = 0; i < kSums / 4; ++i)
+      its_sums[Fragments::vector(0, i, 0)] =
+          make_float4(sums[4 * i], sums[4 * i + 1], sums[4 * i + 2], sums[4 * i + 3]);
+    sm90::fence_async_proxy();
   }
 
   template <int kSums>
