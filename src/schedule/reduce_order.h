@@ -4,9 +4,10 @@
 //
 //   two ranks, two at once     A0 A1 | a0 A2 | A3 a1 | a2 a3       A: the other's, a: its own
 //
-// Each `at_once` steps further they change places, so that nobody who takes every at_once-th step has own tiles alone, and
-// another one only those that are sent. So what an own tile waits for was multiplied a round earlier, its way over the link
-// hidden behind a round; and transfers spread over the GEMM but for its last round.
+// So what an own tile waits for was multiplied a round earlier, its way over the link hidden behind a round; and transfers
+// spread over the GEMM but for its last round. Where all ranks sum equally many tiles, own ones and others change places
+// each `at_once` steps, so that nobody who takes every at_once-th step has own tiles alone and another one only those that
+// are sent.
 //
 // No circle of waits: a product that tile `i` waits for has no later a step at its rank than tile `i` has at its owner
 // (no_product_comes_late), steps are taken in order, and a tile of another owner waits for no product.
@@ -22,6 +23,7 @@ struct ReduceOrder {
   int others;   // tiles that other ranks sum
   int own;      // tiles that this rank sums
   int at_once;  // tiles that this rank multiplies at once, at least 1
+  bool even;    // all ranks sum equally many tiles
 
   struct Tile {
     bool own;
@@ -40,7 +42,8 @@ struct ReduceOrder {
     if (step < first) return {false, step};
     const int between = others - first, rounds_of_others = ranks > 1 ? between / (ranks - 1) : 0,
               rounds = own < rounds_of_others ? own : rounds_of_others,
-              turned = at_once % ranks == 0 ? (step - first) / at_once : 0, in_round = (step - first + turned) % ranks;
+              turned = even && at_once % ranks == 0 ? (step - first) / at_once : 0,
+              in_round = (step - first + turned) % ranks;
     if (const int round = (step - first) / ranks; round < rounds)
       return in_round == 0 ? Tile{true, round} : Tile{false, first + round * (ranks - 1) + in_round - 1};
     const int rest = step - first - rounds * ranks, rest_of_others = between - rounds * (ranks - 1);
@@ -85,8 +88,12 @@ struct ReduceTeam {
 
   constexpr ReduceOrder of(int rank) const {
     int all = 0;
-    for (const int count : tiles) all += count;
-    return {.ranks = kRanks, .others = all - tiles[rank], .own = tiles[rank], .at_once = at_once[rank]};
+    bool even = true;
+    for (const int count : tiles) {
+      all += count;
+      even = even && count == tiles[0];
+    }
+    return {.ranks = kRanks, .others = all - tiles[rank], .own = tiles[rank], .at_once = at_once[rank], .even = even};
   }
   // The step at which `rank` multiplies `owner`'s tile; steps() if it never does, or does so twice.
   constexpr int step_of(int rank, int owner, int tile) const {
@@ -125,5 +132,7 @@ constexpr bool no_product_comes_late(const ReduceTeam<kRanks>& team) {
 static_assert(every_tile_multiplied_once(ReduceTeam<3>{{4, 2, 3}, {2, 2, 2}}),
               "proof failed: every_tile_multiplied_once");
 static_assert(no_product_comes_late(ReduceTeam<3>{{4, 2, 3}, {2, 2, 2}}), "proof failed: no_product_comes_late");
+static_assert(every_tile_multiplied_once(ReduceTeam<2>{{7, 7}, {2, 4}}), "proof failed: every_tile_multiplied_once");
+static_assert(no_product_comes_late(ReduceTeam<2>{{7, 7}, {2, 4}}), "proof failed: no_product_comes_late");
 
 }  // namespace heddle::schedule

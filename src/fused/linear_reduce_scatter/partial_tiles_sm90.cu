@@ -234,10 +234,13 @@ struct PartialWork {
     const Peers& peers = slots.peers;
     const auto of_owner = [this](int owner) { return tiles(owner).count(); };
     const int own = of_owner(peers.rank);
+    bool even = true;
+    for (int owner = 0; owner < peers.size; ++owner) even = even && of_owner(owner) == own;
     const schedule::ReduceOrder order{.ranks = peers.size,
                                       .others = count() - own,
                                       .own = own,
-                                      .at_once = static_cast<int>(gridDim.x) / TileShape::kCluster};
+                                      .at_once = static_cast<int>(gridDim.x) / TileShape::kCluster,
+                                      .even = even};
     const schedule::ReduceOrder::Tile tile = order.at(index);
     if (tile.own) return at_tile(peers.rank, tile.index, rank);
     const schedule::OwnedTile its = schedule::tile_of_others(peers.size, peers.rank, tile.index, of_owner);
