@@ -92,7 +92,8 @@ PagedSequences sequences_of(const StepTensors& step) {
           .page_table = step.page_table,
           .num_sequences = step.num_sequences,
           .page_table_stride = step.page_table_stride,
-          .max_query_len = step.max_query_len};
+          .max_query_len = step.max_query_len,
+          .max_context_len = step.max_context_len};
 }
 
 PagedKv pages_of(const LayerStep& step, int layer, KeyValuePlanes planes) {

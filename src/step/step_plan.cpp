@@ -136,8 +136,10 @@ StepShape shape_of(const StepPlan& plan) {
                   .num_logit_rows = static_cast<int>(plan.samples.size()),
                   .parts = parts_of(plan),
                   .choices = plan.choices};
-  for (const StepSequence& sequence : plan.sequences)
+  for (const StepSequence& sequence : plan.sequences) {
     shape.max_query_len = std::max(shape.max_query_len, sequence.num_tokens);
+    shape.max_context_len = std::max(shape.max_context_len, sequence.context_len);
+  }
   return shape;
 }
 
@@ -156,6 +158,7 @@ StepTensors tensors_at(std::byte* seen_at, const StepShape& shape, const StepLim
                    .page_table_stride = limits.max_pages_per_sequence,
                    .num_logit_rows = shape.num_logit_rows,
                    .max_query_len = shape.max_query_len,
+                   .max_context_len = shape.max_context_len,
                    .limits = limits,
                    .choices = shape.choices};
   if (shape.parts.front().num_tokens == 0) return step;
@@ -197,6 +200,7 @@ StepTensors part_at(const StepTensors& step, int index) {
           .num_sequences = part.shape.num_sequences,
           .page_table_stride = step.page_table_stride,
           .max_query_len = part.shape.max_query_len,
+          .max_context_len = step.max_context_len,
           .limits = step.limits,
           .choices = step.choices};
 }

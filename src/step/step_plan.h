@@ -93,7 +93,8 @@ struct StepShape {
   int num_tokens = 0;
   int num_sequences = 0;
   int num_logit_rows = 0;
-  int max_query_len = 0;  // the largest number of new tokens in one sequence
+  int max_query_len = 0;    // the largest number of new tokens in one sequence
+  int max_context_len = 0;  // the longest context; 0: not known
   PartShapes parts = {};  // without tokens: the step is one part
   StepChoices choices = {};
 };
@@ -117,8 +118,9 @@ struct StepTensors {
   int num_sequences = 0;
   int page_table_stride = 0;
   int num_logit_rows = 0;
-  int max_query_len = 0;  // the largest number of new tokens in one sequence
-  StepLimits limits;      // of all steps; determines memory
+  int max_query_len = 0;    // the largest number of new tokens in one sequence
+  int max_context_len = 0;  // at least the longest context; 0: not known
+  StepLimits limits;        // of all steps; determines memory
   StepChoices choices;
   // Of a step in two parts, whose own query_start, context_len, page_table and alone_start are null then.
   std::array<StepPart, kMostParts> parts = {};

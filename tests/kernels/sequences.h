@@ -30,6 +30,7 @@ class Sequences {
       context_len_.push_back(s.context_len);
       query_start_.push_back(query_start_.back() + s.num_new_tokens);
       max_query_len_ = std::max(max_query_len_, s.num_new_tokens);
+      max_context_len_ = std::max(max_context_len_, s.context_len);
       stride_ = std::max(stride_, (s.context_len + shape.page_size - 1) / shape.page_size + 1);
     }
     const int num_pages = static_cast<int>(sequences.size()) * stride_;
@@ -61,9 +62,13 @@ class Sequences {
     return {keys_->data(), values_->data(), shape_.num_kv_heads, shape_.page_size, shape_.head_dim, shape_.dtype};
   }
   PagedSequences view() const {
-    return {
-        query_start_.data(), context_len_.data(), page_table_.data(), static_cast<int>(context_len_.size()), stride_,
-        max_query_len_};
+    return {.query_start = query_start_.data(),
+            .context_len = context_len_.data(),
+            .page_table = page_table_.data(),
+            .num_sequences = static_cast<int>(context_len_.size()),
+            .page_table_stride = stride_,
+            .max_query_len = max_query_len_,
+            .max_context_len = max_context_len_};
   }
   int num_tokens() const { return query_start_.back(); }
   const Elements& keys() const { return *keys_; }
@@ -122,7 +127,7 @@ class Sequences {
   }
 
   CacheShape shape_;
-  int stride_ = 1, max_query_len_ = 0;
+  int stride_ = 1, max_query_len_ = 0, max_context_len_ = 0;
   std::vector<std::int32_t> query_start_, context_len_, page_table_;
   std::unique_ptr<Elements> keys_, values_;
 };

@@ -43,7 +43,8 @@ PagedSequences on_device(Operands& operands, const PagedSequences& call, const S
           .page_table = operands.array(pages.table),
           .num_sequences = call.num_sequences,
           .page_table_stride = pages.pages_per_sequence,
-          .max_query_len = call.max_query_len};
+          .max_query_len = call.max_query_len,
+          .max_context_len = call.max_context_len};
 }
 
 // A layer's keys and values like the call's: of latent attention they are the same.

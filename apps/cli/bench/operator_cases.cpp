@@ -42,7 +42,8 @@ std::vector<OperatorCall> calls_of(const OperatorStep& step) {
   const StepShape shape{.num_tokens = step.rows(),
                         .num_sequences = step.batch,
                         .num_logit_rows = step.batch,
-                        .max_query_len = step.tokens};
+                        .max_query_len = step.tokens,
+                        .max_context_len = step.context + step.tokens};
   return run_dry(step.model, limits, shape).calls;
 }
 

@@ -6,6 +6,9 @@
 // 64 rows each. A warpgroup issues the scores of the next tile and the weighted values of the last one, and computes
 // the softmax meanwhile. The two warpgroups alternate (ping-pong scheduling): one's softmax overlaps the other's
 // WGMMAs.
+//
+// A step with few work tiles, as that of a short prompt behind a long conversation, would leave most SMs idle: the keys of
+// its work tiles are split, and attention_prefill_merge_sm90.cuh merges the partial results (split-KV).
 #include "kernels/attention/attention_prefill_sm90.h"
 
 #include <algorithm>
@@ -16,6 +19,7 @@
 #include "device/launch_sm90.cuh"
 #include "device/tma_ring.h"
 #include "kernels/attention/attention_decode_sm90.h"
+#include "kernels/attention/attention_prefill_merge_sm90.cuh"
 #include "kernels/attention/attention_sm90_rows.cuh"
 #include "kernels/attention/attention_sm90_tiles.cuh"
 #include "kernels/attention/online_softmax_sm90.cuh"
@@ -28,29 +32,20 @@ namespace {
 using namespace sm90;  // NOLINT(google-build-using-namespace): this file's own kernels
 
 constexpr int kGroupRows = 64, kGroups = 2;  // rows per warpgroup, consumer warpgroups
-constexpr int kPrefillRows = kGroupRows * kGroups;
+static_assert(kPrefillRows == kGroupRows * kGroups);
 constexpr int kPrefillThreads = 128 * (kGroups + 1);
 constexpr int kPingPongBarrier = 1, kGroupBarrier = kPingPongBarrier + kGroups;  // one each per warpgroup
 
-struct PrefillParams {
-  AttentionParams attention;
-  float score_scale;   // attention.scale * log2(e): weights are powers of two
-  int group;           // query heads per KV head
-  int min_rows;        // sequences of at most so many rows are skipped
-  bool stores_rows;    // y has the cache's dtype, and eight elements of it are aligned
-  std::int32_t* next;  // counts the work tiles beyond the first two of each block; 0 between calls without a timeout
-  KernelWaits waits;
-};
-
 // A work tile: rows [first_row, first_row + kPrefillRows) of a sequence's pairs (new token, query head of kv_head),
-// head fastest.
+// head fastest; and of the keys that they see one of `splits` parts.
 struct WorkTile {
   int sequence = -1;  // none: the end
   int kv_head = 0, first_row = 0;
   int num_rows = 0;                  // of the sequence
   int first_token = 0;               // of the sequence, among the step's
   int first_position = 0;            // of the sequence's first new token
-  int first_key = 0, last_key = -1;  // that any of the rows sees
+  int splits = 1, partial = 0;       // whose result is this partial one, if there are several
+  int first_key = 0, last_key = -1;  // of the split, that any of the rows sees
 
   __device__ int position_of(int row, int group) const { return first_position + min(row, num_rows - 1) / group; }
 };
@@ -78,38 +73,38 @@ struct PrefillShared {
 
 // Work tile `index`, sequence by sequence, rows with the most keys first, so that the last ones are short. For an
 // `index` beyond the last tile, returns none and sets `total` to their number. Whole warps call it.
+template <int kKeys>
 __device__ WorkTile find_work_tile(const PrefillParams& params, int index, int& total) {
   const PagedSequences& sequences = params.attention.sequences;
   const int heads = params.attention.kv.num_kv_heads, lane = static_cast<int>(threadIdx.x) % 32;
   WorkTile work;
   total = 0;
   for (int s = 0; s < sequences.num_sequences; s += 32) {
-    const int sequence = s + lane;
-    int rows = 0, tiles = 0, first_token = 0, context = 0;
-    if (sequence < sequences.num_sequences) {
-      first_token = sequences.query_start[sequence];
-      context = sequences.context_len[sequence];
-      rows = (sequences.query_start[sequence + 1] - first_token) * params.group;
-      if (rows > params.min_rows) tiles = ceil_div(rows, kPrefillRows);
-    }
-    int up_to = total + tiles * heads;
+    const PrefillSequence mine = prefill_sequence(params, s + lane);
+    int up_to = total + mine.works(heads);
     for (int step = 1; step < 32; step *= 2) {
       const int before = __shfl_up_sync(~0u, up_to, step);
       if (lane >= step) up_to += before - total;
     }
     const unsigned beyond = __ballot_sync(~0u, up_to > index);
     if (beyond != 0) {
-      const int holder = __ffs(static_cast<int>(beyond)) - 1, of_holder = __shfl_sync(~0u, tiles, holder);
-      const int inside = index - (__shfl_sync(~0u, up_to, holder) - of_holder * heads);
+      const int holder = __ffs(static_cast<int>(beyond)) - 1, tiles = __shfl_sync(~0u, mine.tiles, holder);
+      work.splits = __shfl_sync(~0u, mine.splits, holder);
+      const int inside = index - (__shfl_sync(~0u, up_to, holder) - tiles * heads * work.splits);
       work.sequence = s + holder;
-      work.num_rows = __shfl_sync(~0u, rows, holder);
-      work.kv_head = inside % heads;
-      work.first_row = (of_holder - 1 - inside / heads) * kPrefillRows;
-      work.first_token = __shfl_sync(~0u, first_token, holder);
-      work.first_position = __shfl_sync(~0u, context, holder) - work.num_rows / params.group;
+      work.num_rows = __shfl_sync(~0u, mine.rows, holder);
+      work.kv_head = inside / work.splits % heads;
+      work.first_row = (tiles - 1 - inside / work.splits / heads) * kPrefillRows;
+      work.first_token = __shfl_sync(~0u, mine.first_token, holder);
+      work.first_position = __shfl_sync(~0u, mine.first_position, holder);
       work.last_key = work.position_of(work.first_row + kPrefillRows - 1, params.group);
       if (params.attention.window > 0)
         work.first_key = max(0, work.position_of(work.first_row, params.group) - params.attention.window + 1);
+      if (work.splits == 1) return work;
+      work.partial = index;
+      const int split = inside % work.splits, first = work.first_key / kKeys, count = work.last_key / kKeys + 1 - first;
+      work.last_key = min(work.last_key, (first + count * (split + 1) / work.splits) * kKeys - 1);
+      work.first_key = max(work.first_key, (first + count * split / work.splits) * kKeys);
       return work;
     }
     total = __shfl_sync(~0u, up_to, 31);
@@ -135,7 +130,7 @@ __device__ void load_queries(const PrefillParams& params, Shared& shared) {
     const int slot = at.slot(), block = static_cast<int>(blockIdx.x);
     int index = n == 0 ? block : n == 1 ? 2 * blocks - 1 - block : take();
     int total = 0;
-    const WorkTile work = find_work_tile(params, index, total);
+    const WorkTile work = find_work_tile<Shared::kKeys>(params, index, total);
     const bool is_free = __all_sync(~0u, shared.work_ring.wait_until_empty(at, params.waits));
     if (lane == 0) {
       if (is_free)
@@ -457,18 +452,40 @@ class PrefillRows {
   }
 
   __device__ void store() {
+    if (work_->splits > 1) return store_partial();
     if constexpr (kHeadDim <= 128)  // larger heads have no registers left for it
       if (params_.stores_rows) return store_rows();
     with_element(params_.attention.y.dtype, [&]<class Y>() { store_as<Y>(); });
   }
 
-  __device__ float inverse_sum(int r) const {
+  __device__ float sum_of_row(int r) const {
     float sum = sum_[r];
     sum += __shfl_xor_sync(~0u, sum, 1);
-    sum += __shfl_xor_sync(~0u, sum, 2);
+    return sum + __shfl_xor_sync(~0u, sum, 2);
+  }
+  __device__ float inverse_sum(int r) const {
     float inverse;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(sum));  // the division proper is a call
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(sum_of_row(r)));  // the division proper is a call
     return inverse;
+  }
+
+  __device__ void store_partial() {
+    const PrefillPartial<kHeadDim> partial(params_, work_->partial);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const float sum = sum_of_row(r);
+      const int row = row_of(r) - work_->first_row;
+      if (row_of(r) >= work_->num_rows) continue;
+      if (lane() % 4 == 0) {
+        *partial.base(row) = base_[r];
+        *partial.sum(row) = sum;
+      }
+#pragma unroll
+      for (int i = 0; i < kHeadDim / 8; ++i) {
+        const float* pair = &o_[i / (kPartColumns / 8)][i % (kPartColumns / 8) * 4 + 2 * r];
+        *reinterpret_cast<float2*>(partial.o(row) + 8 * i + lane() % 4 * 2) = {pair[0], pair[1]};
+      }
+    }
   }
 
   // Goes through the queries' shared memory, so that a row is written in whole lines.
@@ -573,21 +590,27 @@ __global__ void __launch_bounds__(kPrefillThreads, 1)
 
 }  // namespace
 
+std::size_t attention_prefill_scratch_bytes(int head_dim) {
+  return kPrefillCounterBytes +
+         sizeof(float) * static_cast<std::size_t>(kMostPrefillPartials) * prefill_partial_floats(head_dim);
+}
+
 bool attention_prefill_takes(const AttentionParams& params) {
   return with_head_dim(params.kv.head_dim, [](auto) {}) && copied_by_boxes(params.kv) && rows_aligned_to(params.q, 8) &&
          rows_aligned_to(params.y, 2) && params.scale > 0;
 }
 
 void attention_prefill_sm90(const AttentionParams& params, int min_rows, const Lane& lane) {
-  const PrefillParams prefill{
-      .attention = params,
-      .score_scale = params.scale * static_cast<float>(M_LOG2E),
-      .group = params.num_heads / params.kv.num_kv_heads,
-      .min_rows = min_rows,
-      .stores_rows = params.y.dtype == params.kv.dtype && rows_aligned_to(params.y, 8),
-      .next = reinterpret_cast<std::int32_t*>(static_cast<std::byte*>(params.scratch) +
-                                              attention_decode_scratch_bytes(params.kv.head_dim)),
-      .waits = waits_of(lane.stream, "attn. prefill")};
+  std::byte* const scratch =
+      static_cast<std::byte*>(params.scratch) + attention_decode_scratch_bytes(params.kv.head_dim);
+  PrefillParams prefill{.attention = params,
+                        .score_scale = params.scale * static_cast<float>(M_LOG2E),
+                        .group = params.num_heads / params.kv.num_kv_heads,
+                        .min_rows = min_rows,
+                        .stores_rows = params.y.dtype == params.kv.dtype && rows_aligned_to(params.y, 8),
+                        .next = reinterpret_cast<std::int32_t*>(scratch),
+                        .partials = reinterpret_cast<float*>(scratch + kPrefillCounterBytes),
+                        .waits = waits_of(lane.stream, "attn. prefill")};
   const CUtensorMap keys = page_map(params.kv, params.kv.keys), values = page_map(params.kv, params.kv.values);
   // The most work tiles that any distribution of tokens over the sequences can have.
   const std::int64_t rows = params.q.rows * prefill.group, sequences = params.sequences.num_sequences;
@@ -595,9 +618,11 @@ void attention_prefill_sm90(const AttentionParams& params, int min_rows, const L
       rows / kPrefillRows + std::min(sequences, rows / (min_rows + 1)),
       sequences * ceil_div(std::int64_t{params.sequences.max_query_len} * prefill.group, std::int64_t{kPrefillRows}));
   if (tiles == 0) return;
+  const std::int64_t works = tiles * params.kv.num_kv_heads;
+  prefill.most_splits = most_prefill_splits(works, lane.num_sms, longest_visible(params));
   // Blocks do not wait for each other, so they need not be resident together: where other kernels hold more SMs than
   // the lane says, late blocks take the remaining tiles.
-  const std::int64_t blocks = std::min<std::int64_t>(tiles * params.kv.num_kv_heads, lane.num_sms);
+  const std::int64_t blocks = std::min<std::int64_t>(works * prefill.most_splits, lane.num_sms);
   with_head_dim(params.kv.head_dim, [&](auto head_dim) {
     constexpr int kHeadDim = decltype(head_dim)::value;
     const LaunchShape shape{.grid = dim3(static_cast<unsigned>(blocks)),
@@ -606,6 +631,7 @@ void attention_prefill_sm90(const AttentionParams& params, int min_rows, const L
     with_16_bit_element(params.kv.dtype, [&]<class T>() {
       launch_sm90("attention", attention_prefill<T, kHeadDim>, shape, lane, prefill, keys, values);
     });
+    if (prefill.most_splits > 1) merge_prefill_partials<kHeadDim>(prefill, lane);
   });
 }
 

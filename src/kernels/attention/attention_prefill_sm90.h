@@ -5,8 +5,8 @@
 
 namespace heddle {
 
-// The prefill kernel's part of AttentionParams::scratch, after the decode kernel's: a counter.
-inline constexpr std::size_t kAttentionPrefillScratchBytes = 16;
+// The prefill kernel's part of AttentionParams::scratch, after the decode kernel's: a counter and partial results.
+std::size_t attention_prefill_scratch_bytes(int head_dim);
 
 // Whether the kernel takes these shapes, dtypes, strides and alignments.
 bool attention_prefill_takes(const AttentionParams& params);

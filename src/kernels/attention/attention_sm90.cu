@@ -113,7 +113,7 @@ void attention_simple_sm90(const AttentionParams& params, const Lane& lane) {
 }  // namespace
 
 std::size_t attention_scratch_bytes_sm90(int /*max_tokens*/, int /*max_sequences*/, int /*num_heads*/, int head_dim) {
-  return attention_decode_scratch_bytes(head_dim) + kAttentionPrefillScratchBytes;
+  return attention_decode_scratch_bytes(head_dim) + attention_prefill_scratch_bytes(head_dim);
 }
 
 namespace {

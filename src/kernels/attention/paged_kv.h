@@ -70,7 +70,8 @@ struct PagedSequences {
   const std::int32_t* page_table = nullptr;   // [num_sequences, page_table_stride]
   int num_sequences = 0;
   int page_table_stride = 0;
-  int max_query_len = 0;  // the most new tokens of one sequence, for the host: GPU launches depend on it
+  int max_query_len = 0;    // the most new tokens of one sequence, for the host: GPU launches depend on it
+  int max_context_len = 0;  // at least the longest context, likewise; 0: not known, so keys are not split for few rows
 
   constexpr int num_new_tokens(int sequence) const { return query_start[sequence + 1] - query_start[sequence]; }
   constexpr const std::int32_t* pages(int sequence) const {

@@ -334,6 +334,22 @@ TEST_F(AttentionOnGpu, PrefillMatchesFloat64) {
   });
 }
 
+// Too few rows for the SMs: a work tile's keys are split, and partial results merged.
+TEST_F(AttentionOnGpu, PrefillSplitsTheKeysOfFewRows) {
+  check_all({
+      {28, 4, 128, 64, {{8208, 16}}},
+      {14, 2, 64, 64, {{2600, 90}}},  // the first split of a late tile sees all rows
+      {8, 2, 96, 16, {{3000, 40}, {20, 20}, {0, 0}, {5000, 1}, {700, 70}}},  // split, whole, and for the decode kernel
+      {4, 1, 256, 32, {{1500, 70}}},
+      {8, 1, 128, 32, {{4100, 9}, {4100, 30}}, 1000},  // windows
+      {8, 2, 128, 16, {{2000, 20}}, 300},              // shorter than two splits
+      {28, 4, 128, 64, {{4000, 16}}, 0, 1, 40},        // on part of the SMs
+  });
+  std::vector<TestSequence> sequences(70, {.context_len = 600, .num_new_tokens = 1});  // more than lanes before it
+  sequences.push_back({.context_len = 2500, .num_new_tokens = 30});
+  check_all({{8, 1, 64, 32, sequences}});
+}
+
 TEST_F(AttentionOnGpu, PrefillKeepsToTheWindow) {
   check_all({
       {8, 2, 128, 16, {{300, 300}, {500, 70}, {64, 1}}, 64},
