@@ -39,14 +39,15 @@ TileChannel::TileChannel(Fabric& fabric, Ranks team, const TileChannelShape& sha
   slots_.inbox = memory_.data() + rounded_up(Channel::bytes(ranks, shape.tiles_per_rank));
   if (shape.pulled) slots_.outbox = slots_.arriving(ranks, 0);
   // The credits that are there before first use. No peer adds to one before this rank has sent, so nobody need wait.
-  const std::vector<Semaphore> first(static_cast<std::size_t>(ranks) * static_cast<std::size_t>(shape.tiles_per_rank),
-                                     Semaphore{.arrived = 1, .taken = 0});
+  const std::vector<ChannelCredit> first(
+      static_cast<std::size_t>(ranks) * static_cast<std::size_t>(shape.tiles_per_rank),
+      ChannelCredit{.free = {.arrived = 1, .taken = 0}, .sent = 0});
   if (fabric.device().kind == DeviceKind::cpu) {
-    for (std::size_t i = 0; i < first.size(); ++i) atomic_store(&slots_.channel.credits[i].arrived, 1);
+    for (std::size_t i = 0; i < first.size(); ++i) atomic_store(&slots_.channel.credits[i].free.arrived, 1);
     return;
   }
   Stream stream(fabric.device());
-  enqueue_copy(stream, slots_.channel.credits, first.data(), first.size() * sizeof(Semaphore));
+  enqueue_copy(stream, slots_.channel.credits, first.data(), first.size() * sizeof(ChannelCredit));
   stream.synchronize();
 }
 
