@@ -2,7 +2,8 @@
 // dtype, sums in float32 registers. Roles of a block:
 //   - the loading thread issues TMA loads along k into a ring of slots;
 //   - one or two warpgroups multiply with WGMMA and store. While they store a tile, the ring fills for the next one;
-//   - the escort warp says to other ranks what they wait for, so that nobody who multiplies waits for a fence.
+//   - the escort warp says to other ranks what they wait for, so that nobody who multiplies waits for a fence;
+//   - two sending warps push to other ranks what they multiply, where the Work does so.
 //
 // The blocks of a cluster have the same columns of C and different rows. Each loads a part of W's rows for all of them
 // by multicast within the cluster, so L2 is read less: 32 KiB in place of 48 KiB for a step of 128 x 256 x 64 in a
@@ -22,6 +23,8 @@
 //     // where copy(address, barrier) starts the TMA loads of x_bytes to the X part of a slot.
 //     template <class Load> void each_step(const Item&, const Load& load) const;
 //     int steps(const Item&) const;         // how many calls of load that makes
+//     // The sending warps of all blocks; or the Work has none.
+//     template <VotingGroup G> void send(const G&) const;
 //     // The escort warp, before the sums may be stored and after they are: what was loaded is no longer in use then.
 //     // Between these two the exchange belongs to the threads that multiply, else to the escort.
 //     void before_store(const Item&, const Exchange&) const;
@@ -186,6 +189,16 @@ __device__ void escort(const Work& work, Shared<Shape>& shared, const KernelWait
   });
 }
 
+// The last two warps of the first warpgroup.
+inline constexpr int kFirstSender = 2;
+
+template <class Work>
+__device__ void send(const Work& work) {
+  constexpr int kBarrier = 4;  // behind those of warpgroups
+  const DeviceWarps senders(kFirstSender, kGroupThreads / 32 - kFirstSender, kBarrier);
+  if constexpr (requires { work.send(senders); }) work.send(senders);
+}
+
 // A warpgroup's part of all tiles of this block.
 template <class T, class Shape, class Work>
 class Multiplier {
@@ -283,18 +296,21 @@ __device__ bool run(const Work& work, const KernelWaits& waits) {
     sm90::meet_cluster();
   else
     __syncthreads();
+  wait_for_earlier_kernels();
   const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0);  // warp-uniform, and the compiler knows it
   constexpr int kGroupWarps = kGroupThreads / 32;
   constexpr bool kManySums = Shape::kSums >= 96;  // more registers than an even division gives
   if (warp < kGroupWarps) {
-    if constexpr (kManySums) sm90::give_up_registers<40>();
+    if constexpr (kManySums) sm90::give_up_registers<56>();
     if (threadIdx.x == 0)
       load_steps<Shape>(work, shared, waits);
     else if (warp == 1)
       escort<Shape>(work, shared, waits);
+    else if (warp >= kFirstSender)
+      send(work);
     return false;
   }
-  if constexpr (kManySums) sm90::take_registers<232>();
+  if constexpr (kManySums) sm90::take_registers<224>();
   Multiplier<T, Shape, Work>(work, shared, warp / kGroupWarps - 1, waits).run();
   return true;
 }

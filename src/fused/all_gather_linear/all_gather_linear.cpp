@@ -217,8 +217,7 @@ void AllGatherLinear::enqueue_copies(const GatherCall& call, const OwnShard& sha
 void AllGatherLinear::enqueue_transfers(const GatherCall& call, int transfer_sms, Stream& transfers) const {
   const AllGatherLinearParams& params = call.params;
   const ShardTiles& tiles = call.tiles;
-  const OwnShard shard{static_cast<const std::byte*>(params.x.data),
-                       static_cast<std::size_t>(params.x.row_stride) * size_of(params.x.dtype)};
+  const OwnShard shard = shard_of(call);
   if (params.variant == GatherVariant::copy) return enqueue_copies(call, shard, transfers);
   if (on_gpu()) {
     if constexpr (kHaveCuda) enqueue_shard_sm90(call, transfer_sms, transfers);
@@ -246,7 +245,8 @@ void AllGatherLinear::operator()(const AllGatherLinearParams& params, const Lane
     }
   // The producer's blocks and the GEMM's are resident side by side; copy engines need no SM, but for their waits.
   const int transfer_sms = std::clamp(params.transfer_sms, 1, std::max(1, lane.num_sms / 2));
-  const bool sends = tiles_.peers().size > 1;
+  bool sends = tiles_.peers().size > 1;
+  if constexpr (kHaveCuda) sends = sends && !(on_gpu() && sends_while_multiplying(call));
   if (sends) {
     ready_.record(lane.stream);
     transfers.wait(ready_);

@@ -1,5 +1,6 @@
 // All-gather + GEMM on Hopper: the persistent GEMM of tile_gemm_sm90.cuh, whose loading thread waits for the slots that
-// a tile of C needs, and a plain kernel for dtypes and alignments that TMA does not take. Clusters of the GEMM wait for
+// a tile of C needs, and a plain kernel for dtypes and alignments that TMA does not take. By push two warps of each of its
+// blocks send this rank's shard while the others multiply it. Clusters of the GEMM wait for
 // producers of other ranks, never for each other, so the GEMM's blocks and the producers' must all be resident: both
 // are sized by the caller's lane.
 #include "fused/all_gather_linear/all_gather_linear_sm90.h"
@@ -14,6 +15,7 @@
 #include "base/checked.h"
 #include "base/dtype_switch.h"
 #include "device/channel_calls.h"
+#include "fused/all_gather_linear/produce.cuh"
 #include "fused/tile_gemm_sm90.cuh"
 #include "fused/tile_output_sm90.cuh"
 #include "kernels/linear/grouped_tiles.h"
@@ -48,8 +50,9 @@ struct GatherWork {
   CUtensorMap x[kMostMaps];  // of each rank's tiles; the own shard is one layer
   CUtensorMap w;
   ShardTiles tiles;
-  Channel channel;
+  TileSlots slots;
   Peers peers;
+  PushParts own;  // what this rank sends of its shard
   TileOutput<T> y;
   int box_rows;  // of another rank's X, per TMA load
   int row_tiles, column_tiles;
@@ -57,13 +60,14 @@ struct GatherWork {
   static constexpr int kRows = TileShape::kRows, kColumns = TileShape::kColumns, kCluster = TileShape::kCluster;
 
   // Row tiles of a cluster's blocks are side by side. Over rows, those of one rank stay together, so that this rank's are
-  // multiplied while the others' are on their way.
+  // multiplied while the others' are on their way; but not so few that nobody else would multiply by the same part of W at
+  // the same time, which then comes from memory for each.
   HEDDLE_HOST_DEVICE GroupedTiles order() const {
-    const std::int64_t of_owner = tiles.of_rows ? tiles.shards.count(peers.rank) : kTokensTogether,
-                       together = (of_owner < kTokensTogether ? of_owner : kTokensTogether) / (kRows * kCluster);
+    constexpr std::int64_t kMost = kTokensTogether / (kRows * kCluster);
+    const std::int64_t of_owner = tiles.of_rows ? tiles.shards.count(peers.rank) / (kRows * kCluster) : kMost;
     return {.rows = (row_tiles + kCluster - 1) / kCluster,
             .columns = column_tiles,
-            .together = together > 1 ? static_cast<int>(together) : 1};
+            .together = static_cast<int>(of_owner < 2 || of_owner > kMost ? kMost : of_owner)};
   }
   HEDDLE_HOST_DEVICE int count() const { return order().count(); }
   __device__ const CUtensorMap& w_map() const { return w; }
@@ -127,7 +131,7 @@ struct GatherWork {
       const bool own = owner == peers.rank;
       if (!own && item.rows > 0) {
         for (int slot = first_slot(item); slot <= last_slot(item); ++slot)
-          static_cast<void>(await_full(DeviceThread{}, peers, owner, channel, slot, "gather: tile"));
+          static_cast<void>(await_full(DeviceThread{}, peers, owner, slots.channel, slot, "gather: tile"));
         sm90::fence_async_proxy_of_all_memory();
       }
       const int rows_of_box = own ? kRows : box_rows, boxes = (item.rows + rows_of_box - 1) / rows_of_box;
@@ -145,13 +149,18 @@ struct GatherWork {
     });
   }
 
+  template <VotingGroup G>
+  __device__ void send(const G& group) const {
+    own(group, peers, tiles, slots);
+  }
+
   __device__ void before_store(const Item&, const tile_gemm::Exchange&) const {}
   __device__ void after_store(const Item& item, const tile_gemm::Exchange&) const {
     if (item.rows == 0) return;
     each_part(item, [&](int owner) {
       if (owner == peers.rank) return;
       for (int slot = first_slot(item); slot <= last_slot(item); ++slot)
-        give_back(DeviceWarp{}, peers, owner, channel, slot, readers(owner, slot));
+        give_back(DeviceWarp{}, peers, owner, slots.channel, slot, readers(owner, slot));
     });
   }
 
@@ -193,13 +202,27 @@ bool is_for_tiles(const GatherCall& call) {
   return true;
 }
 
+}  // namespace
+
+bool sends_while_multiplying(const GatherCall& call) {
+  return call.params.variant == GatherVariant::push && call.peers.size > 1 && is_for_tiles(call);
+}
+
+namespace {
+
+// So that each block has a part to send.
+int parts_of_tile(const ShardTiles& tiles, int rank, int blocks) {
+  const int count = std::max(1, tiles.tiles(rank));
+  return static_cast<int>(std::clamp<std::int64_t>(blocks / count, 1, tiles.tile_rows));
+}
+
 template <class T, class TileShape>
 void enqueue_tiles(const GatherCall& call, const Lane& lane) {
   const AllGatherLinearParams& p = call.params;
   const ShardTiles& tiles = call.tiles;
   GatherWork<T, TileShape> work{
       .tiles = tiles,
-      .channel = call.slots.channel,
+      .slots = call.slots,
       .peers = call.peers,
       .y = tile_output_of<T>(kGather, p.y, p.weight.bias),
       .box_rows = static_cast<int>(std::min<std::int64_t>(TileShape::kRows, tiles.tile_rows)),
@@ -232,12 +255,13 @@ void enqueue_tiles(const GatherCall& call, const Lane& lane) {
   work.w = sm90::tensor_map(kGather, boxes(p.weight.row(0), p.weight.out_features, p.weight.in_features,
                                            p.weight.in_features, TileShape::kWBoxRows));
   const int clusters = std::min(std::max(1, lane.num_sms / TileShape::kCluster), work.count());
+  if (sends_while_multiplying(call))
+    work.own = {shard_of(call), parts_of_tile(tiles, call.peers.rank, clusters * TileShape::kCluster)};
   launch_sm90(kGather, gather_tiles<T, TileShape>,
               {.grid = dim3(static_cast<unsigned>(clusters * TileShape::kCluster)),
                .block = dim3(TileShape::kThreads),
                .shared_bytes = tile_gemm::shared_bytes<TileShape>(),
                .cluster = TileShape::kCluster,
-               .programmatic = false,
                .fit = GridFit::resident},
               lane, work, KernelWaits{.limit = call.peers.waits, .tag = "gather: GEMM"});
 }

@@ -27,6 +27,11 @@ struct GatherCall {
   bool alone = false;  // on the device: no other lane or rank has SMs of it
 };
 
+inline OwnShard shard_of(const GatherCall& call) {
+  const Tensor& x = call.params.x;
+  return {static_cast<const std::byte*>(x.data), static_cast<std::size_t>(x.row_stride) * size_of(x.dtype)};
+}
+
 // The most rows of A that push and pull gather before the GEMM, since its tiles are too few to hide a transfer.
 inline constexpr std::int64_t kGatherFirstRows = 256;
 
@@ -35,7 +40,10 @@ inline constexpr std::int64_t kGatherFirstRows = 256;
 bool is_for_small_m(const GatherCall& call);
 void gather_small_m_sm90(const GatherCall& call, void* whole, const Lane& lane);
 
-// The producer of pull or push, on `sms` SMs, a block each.
+// Whether the GEMM itself sends this rank's shard.
+bool sends_while_multiplying(const GatherCall& call);
+
+// The producer of pull, or of push where the GEMM does not send, on `sms` SMs, a block each.
 void enqueue_shard_sm90(const GatherCall& call, int sms, Stream& transfers);
 
 // Of copy, for tiles [first, first + count) of this rank's shard at all other ranks: waits for the credit of each, and

@@ -9,12 +9,6 @@
 
 namespace heddle {
 
-// This rank's shard in any memory, with rows `row_stride_bytes` apart.
-struct OwnShard {
-  const std::byte* data;
-  std::size_t row_stride_bytes;
-};
-
 // Tile `tile` of the shard of `rank`, packed, to `destination` in the memory of `to`.
 template <Group G, PeerAddressing P>
 HEDDLE_HOST_DEVICE void put_tile(const G& group, const P& peers, int to, std::byte* destination,
@@ -27,6 +21,45 @@ HEDDLE_HOST_DEVICE void put_tile(const G& group, const P& peers, int to, std::by
     put(group, peers, to, destination + static_cast<std::size_t>(row) * row_bytes,
         from + static_cast<std::size_t>(row) * shard.row_stride_bytes, row_bytes);
 }
+
+// `part` of `parts` of the tile's rows.
+struct RowsOfPart {
+  std::int64_t begin, end;
+
+  static HEDDLE_HOST_DEVICE RowsOfPart of(std::int64_t rows, int part, int parts) {
+    return {rows * part / parts, rows * (part + 1) / parts};
+  }
+};
+
+// Alg. 2 by the blocks that multiply: each sends some parts of tiles to every other rank. Rows are whole, aligned vectors of
+// 16 bytes.
+struct PushParts {
+  OwnShard shard;
+  int parts = 0;  // of a tile, by a group each; 0: others send it
+
+  template <VotingGroup G, PeerAddressing P>
+  HEDDLE_HOST_DEVICE void operator()(const G& group, const P& peers, const ShardTiles& tiles,
+                                     const TileSlots& slots) const {
+    const std::size_t row_bytes = tiles.row_bytes(peers.rank);
+    for (int at = group.block(); at < tiles.tiles(peers.rank) * parts; at += group.blocks()) {
+      const int tile = at / parts;
+      const RowsOfPart rows = RowsOfPart::of(tiles.rows(peers.rank, tile), at % parts, parts);
+      const std::byte* const from =
+          shard.data + static_cast<std::size_t>(tiles.first_row(tile)) * shard.row_stride_bytes;
+      for (int step = 1; step < peers.size; ++step) {
+        const int to = (peers.rank + peers.size - step) % peers.size;
+        if (!await_credit(group, peers, to, slots.channel, tile, "push: credit")) return;
+        std::byte* const there = peers.at(to, slots.arriving(peers.rank, tile));
+        for (std::int64_t row = rows.begin; row < rows.end; ++row)
+          detail::copy_words(
+              group, reinterpret_cast<Vector16*>(there + static_cast<std::size_t>(row) * row_bytes),
+              reinterpret_cast<const Vector16*>(from + static_cast<std::size_t>(row) * shard.row_stride_bytes),
+              row_bytes / sizeof(Vector16));
+        fill_part(group, peers, to, slots.channel, tile, static_cast<std::uint64_t>(parts));
+      }
+    }
+  }
+};
 
 // Alg. 2: every tile to every other rank's inbox, and its slot raised. Ranks are served in the order in which they take
 // this rank's tiles (schedule/tile_order.h): rank - 1 comes to this rank's shard first.

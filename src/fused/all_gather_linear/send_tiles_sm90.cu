@@ -57,9 +57,7 @@ void fill_tiles_sm90(const GatherCall& call, int first, int count, Stream& trans
 }
 
 void enqueue_shard_sm90(const GatherCall& call, int sms, Stream& transfers) {
-  const Tensor& x = call.params.x;
-  const OwnShard shard{static_cast<const std::byte*>(x.data),
-                       static_cast<std::size_t>(x.row_stride) * size_of(x.dtype)};
+  const OwnShard shard = shard_of(call);
   const int tiles = call.tiles.tiles(call.peers.rank);
   if (tiles == 0 || call.peers.size == 1) return;
   // In pairs, side by side, so that the GEMM's clusters find pairs of SMs.

@@ -42,4 +42,10 @@ struct ShardTiles {
   }
 };
 
+// This rank's shard in any memory, with rows `row_stride_bytes` apart.
+struct OwnShard {
+  const std::byte* data = nullptr;
+  std::size_t row_stride_bytes = 0;
+};
+
 }  // namespace heddle

@@ -505,7 +505,6 @@ LaunchShape launch_of() {
           .block = dim3(TileShape::kThreads),
           .shared_bytes = tile_gemm::shared_bytes<TileShape>(),
           .cluster = TileShape::kCluster,
-          .programmatic = false,
           .fit = GridFit::resident};
 }
 
