@@ -35,7 +35,8 @@ struct PartialProduct {
 };
 
 // Partial products of float32 in slots of a channel: (sender, tile of the receiver). A tile has tile_rows rows and all
-// columns on the CPU; on a GPU it has partial_rows() and kPartialColumns (partial_tiles_sm90.h).
+// columns on the CPU; on a GPU it has partial_rows() and kPartialColumns (partial_tiles_sm90.h). Calls of few rows on a GPU
+// have packets in their place (reduce_small_m.cuh).
 class PartialTiles {
  public:
   // Collective, as TileChannel. Throws InvalidArgument, naming `who`, unless the limits are positive.
