@@ -80,8 +80,9 @@ struct ReduceSmallM {
     if constexpr (kForm == SmallSum::one_shot)
       push_to_all(group, peers, products, most, own);
     else
-      push_to_each<kAtOnce>(group, peers, products, most, counts(),
-                            [&](int owner, std::size_t i) { return product_packet(owner, i); });
+      push_to_each<kAtOnce>(
+          group, peers, products, most, [&](int owner) { return std::size_t{packets.count(owner)}; },
+          [&](int owner, std::size_t i) { return product_packet(owner, i); });
     clear_and_count(group, memory, epoch, kForm == SmallSum::two_phase ? 2 * of_phase : of_phase);
 
     PacketSum<float> sum;
@@ -117,9 +118,6 @@ struct ReduceSmallM {
  private:
   static constexpr int kAtOnce = 4;  // ranks whose packets a lane sends or awaits together
 
-  HEDDLE_HOST_DEVICE auto counts() const {
-    return [this](int rank) { return std::size_t{packets.count(rank)}; };
-  }
   HEDDLE_HOST_DEVICE std::size_t row_bytes() const { return static_cast<std::size_t>(packets.n) * sizeof(float); }
 
   // Packet i of this rank's product of the rows that `owner` sums.
