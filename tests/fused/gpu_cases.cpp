@@ -29,6 +29,8 @@ constexpr GpuForm kForms[] = {{DType::bfloat16, 64, 8},
                               {DType::bfloat16, 16, 8},
                               {DType::float32, 64, 1},
                               {DType::bfloat16, 5, 1},
+                              // An all-reduce of few rows, in one shot and in two phases.
+                              {DType::bfloat16, 64, 8, 1, 64, 128, 4400, 10, 5},
                               // Several tiles of C per block, and several rounds of its ring.
                               {DType::float16, 64, 8, 800, 1100, 640, 4400, 6, 2}};
 // What the fast kernels take, one and several heads of a KV head, and others.

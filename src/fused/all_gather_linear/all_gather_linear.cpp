@@ -5,11 +5,13 @@
 #include <memory>
 #include <utility>
 
+#include "base/checked.h"
 #include "base/error.h"
 #include "base/trace.h"
+#include "fabric/symmetric_heap.h"
 #include "fused/all_gather_linear/all_gather_linear_sm90.h"
-#include "fused/all_gather_linear/gather_small_m.cuh"
 #include "fused/all_gather_linear/produce.cuh"
+#include "fused/all_gather_linear/pull_small_m.cuh"
 #include "fused/rows_of.h"
 #include "kernels/linear/linear.h"
 #include "kernels/linear/linear_cpu.h"
@@ -17,6 +19,8 @@
 
 namespace heddle {
 namespace {
+
+constexpr const char* kGatherInbox = "all_gather_linear: bytes of the inbox";
 
 TileChannelShape channel_shape(const AllGatherLinearLimits& limits) {
   const bool of_rows = limits.sharded == Sharded::rows;
@@ -29,6 +33,17 @@ TileChannelShape channel_shape(const AllGatherLinearLimits& limits) {
   return {.tiles_per_rank = static_cast<int>(std::max<std::int64_t>(tiles, ShardPieces::kMost)),
           .tile_bytes = static_cast<std::size_t>(tile_rows) * static_cast<std::size_t>(columns) * size_of(limits.dtype),
           .pulled = true};
+}
+
+// Of few rows of 16-bit elements, which alone are pushed by packets.
+std::size_t inbox_buffer_bytes(int ranks, const AllGatherLinearLimits& limits) {
+  if (size_of(limits.dtype) != sizeof(std::uint16_t)) return 0;
+  const bool of_rows = limits.sharded == Sharded::rows;
+  const std::int64_t rows = std::min(of_rows ? limits.largest_shard : limits.other, kGatherFirstRows),
+                     columns = of_rows ? limits.other : limits.largest_shard;
+  const std::size_t row_bytes = checked_mul(static_cast<std::size_t>(columns), size_of(limits.dtype), kGatherInbox);
+  return PacketInbox::buffer_bytes_for(
+      ranks, checked_mul(static_cast<std::size_t>(rows), packets_of(row_bytes), kGatherInbox));
 }
 
 // The GEMM of one rank on the CPU. The variants differ in one line: from where a tile of another rank is loaded.
@@ -119,13 +134,16 @@ std::string_view name_of(GatherVariant variant) {
 }
 
 std::size_t AllGatherLinear::heap_bytes(int world_size, const AllGatherLinearLimits& limits) {
-  return TileChannel::heap_bytes(world_size, channel_shape(limits));
+  const std::size_t tiles = TileChannel::heap_bytes(world_size, channel_shape(limits));
+  return checked_add(round_up(tiles, SymmetricHeap::kAlignment),
+                     PacketInbox::heap_bytes(inbox_buffer_bytes(world_size, limits)), kGatherInbox);
 }
 
 AllGatherLinear::AllGatherLinear(Fabric& fabric, Ranks team, const AllGatherLinearLimits& limits)
     : limits_(limits), tiles_(fabric, std::move(team), channel_shape(limits), "all_gather_linear") {
   ready_ = Event(fabric.device());
   sent_ = Event(fabric.device());
+  if (on_gpu()) inbox_ = PacketInbox(fabric, inbox_buffer_bytes(fabric.size(), limits));
   if (const std::size_t bytes = whole_rows_bytes(); bytes > 0) whole_rows_ = Buffer(bytes, fabric.device());
 }
 
@@ -172,7 +190,12 @@ void AllGatherLinear::check(const AllGatherLinearParams& params, const Lane& lan
 }
 
 GatherCall AllGatherLinear::call_of(const AllGatherLinearParams& params, const Lane& lane) const {
-  return {tiles_of(params, limits_), tiles_.slots(), tiles_.peers(), params, on_gpu() && lane.num_other_sms() == 0};
+  return {tiles_of(params, limits_),
+          tiles_.slots(),
+          inbox_.memory(),
+          tiles_.peers(),
+          params,
+          on_gpu() && lane.num_other_sms() == 0};
 }
 
 // On a GPU in chunks of tiles: a kernel that waits for their credits, a copy, and a kernel that fills their slots take

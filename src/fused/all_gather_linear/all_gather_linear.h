@@ -11,8 +11,8 @@
 //   copy               as push, by the stream's copies (on a GPU: copy engines), and a GEMM for each tile behind them
 //
 // On a GPU one persistent GEMM serves all variants: its loads wait for the tiles that they need, and only the address
-// from which they load differs. Up to 256 rows of A a kernel gathers them by push or pull, beside which the GEMM of
-// kernels/linear begins to load W (gather_small_m_sm90.cu); the first call of more than 64 rows then loads cuBLASLt, so it
+// from which they load differs. Up to 256 rows of A a kernel gathers them by push (in packets that carry their own arrival)
+// or pull, beside which the GEMM of kernels/linear begins to load W (gather_small_m_sm90.cu); the first call of more than 64 rows then loads cuBLASLt, so it
 // comes before a graph capture. It takes x and W of one 16-bit dtype in rows that are aligned to 16 bytes; anything else
 // runs in a plain kernel. On the CPU y has the bits of `linear` over the whole A: a tile of rows is multiplied in one call, over K sharded ranks
 // when all its parts are there.
@@ -27,6 +27,7 @@
 #include "base/tensor.h"
 #include "base/weight.h"
 #include "fabric/fabric.h"
+#include "fused/packet_inbox.h"
 #include "fused/shards.h"
 #include "fused/tile_channel.h"
 
@@ -91,6 +92,7 @@ class AllGatherLinear {
 
   AllGatherLinearLimits limits_;
   TileChannel tiles_;
+  PacketInbox inbox_;  // on a GPU: of calls of few rows
   Buffer whole_rows_;  // rows with all columns: on the CPU a tile of them where columns are sharded, on a GPU as many
                        // as the GEMMs of few rows take
   Event ready_, sent_;

@@ -5,6 +5,7 @@
 #include "base/lane.h"
 #include "fused/all_gather_linear/all_gather_linear.h"
 #include "fused/all_gather_linear/shard_tiles.h"
+#include "fused/packet_inbox.h"
 #include "fused/tile_channel.h"
 
 namespace heddle {
@@ -22,6 +23,7 @@ inline constexpr GatherTile kGatherTiles[] = {
 struct GatherCall {
   ShardTiles tiles;
   TileSlots slots;
+  PacketMemory inbox;
   Peers peers;
   AllGatherLinearParams params;
   bool alone = false;  // on the device: no other lane or rank has SMs of it
@@ -36,7 +38,8 @@ inline OwnShard shard_of(const GatherCall& call) {
 inline constexpr std::int64_t kGatherFirstRows = 256;
 
 // Of push and pull, of at most kGatherFirstRows: gathers A into `whole`, where it is packed, and multiplies, on the lane
-// alone.
+// alone. Push goes by packets, which win over slots with flags up to 8 MiB of A (collectives/algorithm.cpp): all of it, but
+// where K is more than 16384.
 bool is_for_small_m(const GatherCall& call);
 void gather_small_m_sm90(const GatherCall& call, void* whole, const Lane& lane);
 

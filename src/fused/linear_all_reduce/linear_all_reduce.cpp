@@ -41,8 +41,11 @@ struct LinearAllReduce::Call {
 
 std::size_t LinearAllReduce::heap_bytes(int world_size, const LinearAllReduceLimits& limits) {
   std::size_t most = 0;  // a smaller team sums more rows per rank
-  for (int ranks = 1; ranks <= world_size; ++ranks)
-    most = std::max(most, 2 * PartialTiles::heap_bytes(world_size, partial_limits(ranks, limits)));
+  for (int ranks = 1; ranks <= world_size; ++ranks) {
+    const PartialLimits partials = partial_limits(ranks, limits);
+    most = std::max(
+        most, PartialTiles::heap_bytes(world_size, partials) + PartialTiles::channel_heap_bytes(world_size, partials));
+  }
   return most;
 }
 

@@ -2,7 +2,7 @@
 // sums are pushed to all ranks, tile by tile, in place of a GEMM and an all-reduce. The bytes are those of a two-phase
 // all-reduce, and no rank waits for a whole phase.
 //
-// Sums are in float32 and in rank order, and each is taken once: all ranks have equal bits.
+// Sums are in float32 and in rank order, and each is taken once, or alike on every rank: all ranks have equal bits.
 #pragma once
 
 #include "fused/linear_reduce_scatter/partial_tiles.h"

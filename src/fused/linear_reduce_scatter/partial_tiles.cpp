@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/checked.h"
 #include "base/error.h"
 #include "device/channel_calls.h"
+#include "fabric/symmetric_heap.h"
 #include "fused/linear_reduce_scatter/partial_tiles_sm90.h"
+#include "fused/linear_reduce_scatter/reduce_small_m.cuh"
 #include "fused/linear_reduce_scatter/sum_tile.cuh"
 #include "kernels/linear/linear.h"
 #include "kernels/linear/linear_cpu.h"
@@ -18,6 +21,17 @@ void require_limits(const PartialLimits& limits) {
   require(limits.largest_shard >= 1 && limits.n >= 1 && limits.tile_rows >= 1,
           "fused linear: {} rows of {} in tiles of {}; each must be at least 1", limits.largest_shard, limits.n,
           limits.tile_rows);
+}
+
+constexpr const char* kSumInbox = "fused linear: bytes of the inbox";
+
+// Of all forms of SmallSum, for calls of few rows.
+std::size_t inbox_buffer_bytes(int ranks, const PartialLimits& limits) {
+  const std::size_t row_bytes = checked_mul(static_cast<std::size_t>(limits.n), sizeof(float), kSumInbox),
+                    one_shot_rows = std::min<std::size_t>(kReduceSmallM, kOneShotSumBytes / row_bytes),
+                    summed_rows = static_cast<std::size_t>(std::min(limits.largest_shard, kReduceSmallM));
+  return PacketInbox::buffer_bytes_for(
+      ranks, checked_mul(std::max(2 * summed_rows, one_shot_rows), packets_of(row_bytes), kSumInbox));
 }
 
 }  // namespace
@@ -33,16 +47,23 @@ TileChannelShape PartialTiles::channel_shape(const PartialLimits& limits, Device
           .tile_bytes = static_cast<std::size_t>(rows) * static_cast<std::size_t>(columns) * sizeof(float)};
 }
 
+std::size_t PartialTiles::channel_heap_bytes(int world_size, const PartialLimits& limits) {
+  const std::size_t bytes = std::max(TileChannel::heap_bytes(world_size, channel_shape(limits, DeviceKind::cpu)),
+                                     TileChannel::heap_bytes(world_size, channel_shape(limits, DeviceKind::cuda)));
+  return round_up(bytes, SymmetricHeap::kAlignment);
+}
+
 std::size_t PartialTiles::heap_bytes(int world_size, const PartialLimits& limits) {
-  return std::max(TileChannel::heap_bytes(world_size, channel_shape(limits, DeviceKind::cpu)),
-                  TileChannel::heap_bytes(world_size, channel_shape(limits, DeviceKind::cuda)));
+  const std::size_t channel = channel_heap_bytes(world_size, limits);
+  return checked_add(channel, PacketInbox::heap_bytes(inbox_buffer_bytes(world_size, limits)), kSumInbox);
 }
 
 PartialTiles::PartialTiles(Fabric& fabric, Ranks team, const PartialLimits& limits, std::string_view who)
     : limits_(limits), tiles_(fabric, std::move(team), channel_shape(limits, fabric.device().kind), who) {
-  if (on_gpu())
-    product_ = Buffer(static_cast<std::size_t>(kReduceSmallM) * static_cast<std::size_t>(limits.n) * sizeof(float),
-                      fabric.device());
+  if (!on_gpu()) return;
+  inbox_ = PacketInbox(fabric, inbox_buffer_bytes(fabric.size(), limits));
+  product_ = Buffer(static_cast<std::size_t>(kReduceSmallM) * static_cast<std::size_t>(limits.n) * sizeof(float),
+                    fabric.device());
 }
 
 void PartialTiles::check(const PartialProduct& product, const Tensor& y, std::int64_t y_rows, const Lane& lane,
@@ -75,10 +96,10 @@ void PartialTiles::enqueue_on_gpu(const PartialProduct& product, const Tensor& y
                          .slot_rows = partial_rows(limits_.largest_shard),
                          .partials = tiles_.slots(),
                          .sums = sums,
+                         .inbox = inbox_.memory(),
                          .peers = peers()};
   if constexpr (kHaveCuda) {
-    if (product.x.rows <= kReduceSmallM)
-      return reduce_small_m_sm90(call, reinterpret_cast<float*>(product_.data()), lane);
+    if (is_for_small_m(call)) return reduce_small_m_sm90(call, reinterpret_cast<float*>(product_.data()), lane);
     partial_linear_sm90(call, lane);
   }
 }

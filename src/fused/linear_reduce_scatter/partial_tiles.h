@@ -12,6 +12,7 @@
 #include "base/thread_pool.h"
 #include "base/weight.h"
 #include "fabric/fabric.h"
+#include "fused/packet_inbox.h"
 #include "fused/rows_of.h"
 #include "fused/shards.h"
 #include "fused/tile_channel.h"
@@ -33,14 +34,16 @@ struct PartialProduct {
 };
 
 // Partial products of float32 in slots of a channel: (sender, tile of the receiver). A tile has tile_rows rows and all
-// columns on the CPU; on a GPU it has partial_rows() and kPartialColumns (partial_tiles_sm90.h).
+// columns on the CPU; on a GPU it has partial_rows() and kPartialColumns (partial_tiles_sm90.h). Calls of few rows on a GPU
+// have packets in their place (reduce_small_m.cuh).
 class PartialTiles {
  public:
   // Collective, as TileChannel. Throws InvalidArgument, naming `who`, unless the limits are positive.
   PartialTiles(Fabric& fabric, Ranks team, const PartialLimits& limits, std::string_view who);
 
-  // On either kind of device.
+  // On either kind of device. channel_heap_bytes: of one TileChannel of this shape.
   static std::size_t heap_bytes(int world_size, const PartialLimits& limits);
+  static std::size_t channel_heap_bytes(int world_size, const PartialLimits& limits);
   static TileChannelShape channel_shape(const PartialLimits& limits, DeviceKind device);
 
   // Throws InvalidArgument unless the product fits the limits and `linear` takes it. `y`: this rank's result.
@@ -69,7 +72,8 @@ class PartialTiles {
  private:
   PartialLimits limits_;
   TileChannel tiles_;
-  Buffer product_;  // on a GPU: of calls of few rows
+  PacketInbox inbox_;  // this and the next: on a GPU, of calls of few rows
+  Buffer product_;
 };
 
 }  // namespace heddle

@@ -8,6 +8,7 @@
 #include "base/tensor.h"
 #include "base/weight.h"
 #include "fused/linear_reduce_scatter/fragments.h"
+#include "fused/packet_inbox.h"
 #include "fused/shards.h"
 #include "fused/tile_channel.h"
 
@@ -31,6 +32,7 @@ struct PartialCall {
   std::int64_t slot_rows;  // partial_rows()
   TileSlots partials;      // slot: row tile of the receiver * column tiles + column tile
   TileSlots sums;          // of an all-reduce, by the rank that sums; without memory of a reduce-scatter
+  PacketMemory inbox;      // of calls of few rows
   Peers peers;
 };
 
@@ -38,8 +40,10 @@ struct PartialCall {
 // sums to all ranks, and takes theirs.
 void partial_linear_sm90(const PartialCall& call, const Lane& lane);
 
-// The same of at most kReduceSmallM rows of x in two kernels. `product`: room for M times n sums.
+// The same of at most kReduceSmallM rows of x in two kernels, where the inbox holds their packets. `product`: room for M
+// times n sums.
 inline constexpr std::int64_t kReduceSmallM = Fragments::kGroupRows;
+bool is_for_small_m(const PartialCall& call);
 void reduce_small_m_sm90(const PartialCall& call, float* product, const Lane& lane);
 
 }  // namespace heddle

@@ -1,4 +1,4 @@
-// All of a sharded A at every rank, for a GEMM of so few rows that it streams W and waits for A once.
+// The pull of an all-gather of few rows: each rank offers its shard, and the others load it to its place in A.
 #pragma once
 
 #include <algorithm>
@@ -72,23 +72,20 @@ HEDDLE_HOST_DEVICE void copy_rows(const G& group, const StridedRows& to, const S
   }
 }
 
-// Push: each piece into the inboxes of the other ranks, which copy it to its place in A. Pull: each piece into this
-// rank's outbox, from where the others load it. The variants differ in two addresses. A group waits for the same pieces
-// of other ranks that it has sent itself, so groups need not run at once.
-struct GatherSmallM {
+// Each piece goes into this rank's outbox, from where the others load it once they are told. (Push needs no telling:
+// push_small_m.cuh.) A group waits for the same pieces of other ranks that it has offered itself, so groups need not run
+// at once.
+struct PullSmallM {
   ShardPieces pieces;
   OwnShard shard;
   TileSlots slots;
   std::byte* whole;  // A, [M, K], packed
-  bool pulls;
-  bool aligned;  // the shard's rows, to vectors
+  bool aligned;      // the shard's rows, to vectors
 
   template <Group G, PeerAddressing P>
-  HEDDLE_HOST_DEVICE bool send(const G& group, const P& peers, int piece) const {
-    const ShardTiles& tiles = pieces.tiles;
-    const auto rows = static_cast<int>(tiles.shard_rows(peers.rank));
+  HEDDLE_HOST_DEVICE bool offer(const G& group, const P& peers, int piece) const {
+    const auto rows = static_cast<int>(pieces.tiles.shard_rows(peers.rank));
     const int vectors = pieces.vectors(peers.rank, piece);
-    const std::size_t packed = static_cast<std::size_t>(vectors) * sizeof(Vector16);
     const StridedRows mine{const_cast<std::byte*>(shard.data) + pieces.first_byte(peers.rank, piece),  // only read
                            shard.row_stride_bytes};
     const auto copy_mine = [&](const StridedRows& to) {
@@ -98,12 +95,9 @@ struct GatherSmallM {
     };
     for (int step = 1; step < peers.size; ++step)
       if (!claim(group, peers, (peers.rank + step) % peers.size, slots.channel, piece, "small M: credit")) return false;
-    if (pulls) copy_mine({slots.offered(piece), packed});
-    for (int step = 1; step < peers.size; ++step) {
-      const int to = (peers.rank + step) % peers.size;
-      if (!pulls) copy_mine({peers.at(to, slots.arriving(peers.rank, piece)), packed});
-      fill(group, peers, to, slots.channel, piece);
-    }
+    copy_mine({slots.offered(piece), static_cast<std::size_t>(vectors) * sizeof(Vector16)});
+    for (int step = 1; step < peers.size; ++step)
+      fill(group, peers, (peers.rank + step) % peers.size, slots.channel, piece);
     copy_mine(place(peers.rank, piece));
     return true;
   }
@@ -112,8 +106,8 @@ struct GatherSmallM {
   HEDDLE_HOST_DEVICE bool take(const G& group, const P& peers, int owner, int piece) const {
     if (!await_full(group, peers, owner, slots.channel, piece, "small M: piece")) return false;
     const int vectors = pieces.vectors(owner, piece);
-    std::byte* const from = pulls ? peers.at(owner, slots.offered(piece)) : slots.arriving(owner, piece);
-    copy_rows<Vector16>(group, place(owner, piece), {from, static_cast<std::size_t>(vectors) * sizeof(Vector16)},
+    copy_rows<Vector16>(group, place(owner, piece),
+                        {peers.at(owner, slots.offered(piece)), static_cast<std::size_t>(vectors) * sizeof(Vector16)},
                         static_cast<int>(pieces.tiles.shard_rows(owner)), vectors);
     give_back(group, peers, owner, slots.channel, piece, 1);
     return true;
@@ -122,7 +116,7 @@ struct GatherSmallM {
   template <VotingGroup G, PeerAddressing P>
   HEDDLE_HOST_DEVICE void operator()(const G& group, const P& peers) const {
     for (int piece = group.block(); piece < ShardPieces::kMost; piece += group.blocks()) {
-      if (piece < pieces.count(peers.rank) && !send(group, peers, piece)) return;
+      if (piece < pieces.count(peers.rank) && !offer(group, peers, piece)) return;
       for (int step = 1; step < peers.size; ++step) {
         const int owner = (peers.rank + step) % peers.size;
         if (piece < pieces.count(owner) && !take(group, peers, owner, piece)) return;
