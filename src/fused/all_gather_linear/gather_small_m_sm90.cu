@@ -49,8 +49,7 @@ bool is_for_small_m(const GatherCall& call) {
 
 void gather_small_m_sm90(const GatherCall& call, void* whole, const Lane& lane) {
   const Tensor& x = call.params.x;
-  const OwnShard shard{static_cast<const std::byte*>(x.data),
-                       static_cast<std::size_t>(x.row_stride) * size_of(x.dtype)};
+  const OwnShard shard = shard_of(call);
   auto* const to = static_cast<std::byte*>(whole);
   const auto launch = [&](const auto& gather, auto kernel, int blocks, int threads) {
     launch_sm90(kSmallGather, kernel,
