@@ -29,9 +29,9 @@
 //     // Between these two the exchange belongs to the threads that multiply, else to the escort.
 //     void before_store(const Item&, const Exchange&) const;
 //     void after_store(const Item&, const Exchange&) const;
-//     // The threads that multiply, each warpgroup with its part of the sums (Part below) and of the exchange, which are
-//     // `staging` here; and, behind the last item, what makes their stores complete.
-//     void store(const Item&, const Part&, float (&sums)[kSums], std::byte* staging, Exchange&) const;
+//     // The threads that multiply, each warpgroup with its part of the sums (Part below) and its staging memory; and,
+//     // behind the last item, what makes their stores complete.
+//     void store(const Item&, const Part&, float (&sums)[kSums], std::byte* staging, const Exchange&) const;
 //     void finish_stores() const;
 //   };
 //
@@ -61,13 +61,12 @@ inline constexpr std::size_t kAlignment = 1024, kMostSharedBytes = std::size_t{2
 inline constexpr std::size_t kStagingBytes = std::size_t{16} << 10;  // of a warpgroup, between its sums and memory
 
 // A tile of C, and how many blocks of a cluster share W. One warpgroup multiplies 64 x 64; two divide a larger tile by
-// rows, or by columns where it has 64 rows. An exchange of more than kStagingBytes a warpgroup takes them from the ring.
+// rows, or by columns where it has 64 rows. An exchange takes its bytes from the ring.
 template <int kTileRows, int kTileColumns, int kClusterBlocks = 1, std::size_t kExchange = 0>
 struct Shape {
   static constexpr int kRows = kTileRows, kColumns = kTileColumns, kCluster = kClusterBlocks;
+  static constexpr std::size_t kExchangeBytes = kExchange;
   static constexpr int kGroups = kRows * kColumns == 64 * 64 ? 1 : 2;
-  static constexpr std::size_t kExchangeBytes = kExchange > 0 ? kExchange : kGroups *kStagingBytes,
-                               kExchangeOfGroup = kExchangeBytes / kGroups;
   static constexpr int kRowGroups = kRows / kGroupRows, kColumnGroups = kGroups / kRowGroups;
   static constexpr int kGroupColumns = kColumns / kColumnGroups;
   static constexpr int kSums = kGroupRows * kGroupColumns / kGroupThreads;  // per thread
@@ -80,10 +79,11 @@ struct Shape {
     std::byte x[X::kBytes];
     std::byte w[W::kBytes];
   };
-  static constexpr std::size_t kRingBytes = kMostSharedBytes - kAlignment - kBarrierBytes - kExchangeBytes;
+  static constexpr std::size_t kRingBytes =
+      kMostSharedBytes - kAlignment - kBarrierBytes - kGroups * kStagingBytes - kExchange;
   static constexpr int kMostSlots = 12;
   static constexpr int kSlots = kRingBytes / sizeof(Step) < kMostSlots ? kRingBytes / sizeof(Step) : kMostSlots;
-  static_assert(kRowGroups * kColumnGroups == kGroups && kSlots >= 3 && kExchangeOfGroup >= kStagingBytes);
+  static_assert(kRowGroups * kColumnGroups == kGroups && kSlots >= 3);
   static_assert(X::kBytes % kAlignment == 0 && W::kBytes / kCluster % kAlignment == 0);
 };
 
@@ -106,16 +106,15 @@ struct Part {
   }
 };
 
-// Shared memory between a tile's sums and memory. Through it sums may also go to other ranks, and come from them, by TMA
-// while the next tile is multiplied. Each thread that uses it has one of these.
+// Shared memory through which sums go to other ranks, and come from them, by TMA while the next tile is multiplied.
 struct Exchange {
   std::byte* memory;
   sm90::Mbarrier& arrived;  // of one arrival; its phases are the Work's
   const KernelWaits& waits;
-  int parity = 0;
+  int& parity;  // each thread's own
 
   // The end of the next phase; then TMA's writes are visible to this thread.
-  __device__ void await_arrival() {
+  __device__ void await_arrival() const {
     arrived.template wait<sm90::LongPatience>(waits, parity);
     parity ^= 1;
   }
@@ -124,9 +123,10 @@ struct Exchange {
 template <class Shape>
 struct Shared {
   typename Shape::Step slots[Shape::kSlots];
-  alignas(128) std::byte exchange[Shape::kExchangeBytes];
+  std::byte staging[Shape::kGroups][kStagingBytes];
+  alignas(128) std::byte exchange[Shape::kExchangeBytes > 0 ? Shape::kExchangeBytes : 1];
   TmaRing<sm90::Mbarrier, Shape::kSlots> ring;
-  sm90::Mbarrier may_store, stored;  // of the escort, of the warps that multiply; a phase for each item
+  sm90::Mbarrier may_store, stored;  // of the escort, of the threads that multiply; a phase for each item
   sm90::Mbarrier arrived;            // in the exchange
 };
 template <class Shape>
@@ -178,7 +178,8 @@ __device__ void load_steps(const Work& work, Shared<Shape>& shared, const Kernel
 template <class Shape, class Work>
 __device__ void escort(const Work& work, Shared<Shape>& shared, const KernelWaits& waits) {
   int parity = 0;
-  Exchange exchange{.memory = shared.exchange, .arrived = shared.arrived, .waits = waits};
+  int exchange_parity = 0;
+  const Exchange exchange{shared.exchange, shared.arrived, waits, exchange_parity};
   each_item<Shape>(work, [&](const typename Work::Item& item) {
     work.before_store(item, exchange);
     __syncwarp();
@@ -207,7 +208,6 @@ class Multiplier {
       : work_(work),
         shared_(shared),
         waits_(waits),
-        exchange_{.memory = shared.exchange, .arrived = shared.arrived, .waits = waits},
         part_{.group = group,
               .first_row = group % Shape::kRowGroups * kGroupRows,
               .first_column = group / Shape::kRowGroups * Shape::kGroupColumns} {}
@@ -217,9 +217,9 @@ class Multiplier {
     each_item<Shape>(work_, [&](const typename Work::Item& item) {
       multiply(work_.steps(item));
       shared_.may_store.template wait<sm90::LongPatience>(waits_, parity);
-      work_.store(item, part_, sums_, shared_.exchange + part_.group * Shape::kExchangeOfGroup, exchange_);
-      __syncwarp();
-      if (Part::lane() == 0) shared_.stored.arrive();
+      work_.store(item, part_, sums_, shared_.staging[part_.group],
+                  Exchange{shared_.exchange, shared_.arrived, waits_, exchange_parity_});
+      shared_.stored.arrive();
       parity ^= 1;
     });
     work_.finish_stores();
@@ -269,8 +269,8 @@ class Multiplier {
   const Work& work_;
   Shared<Shape>& shared_;
   const KernelWaits& waits_;
-  Exchange exchange_;
   const Part part_;
+  int exchange_parity_ = 0;
   RingConsumer<Shape::kSlots> at_;
   float sums_[Shape::kSums];
 };
@@ -287,7 +287,7 @@ __device__ bool run(const Work& work, const KernelWaits& waits) {
     constexpr int kWarps = Shape::kMultipliers / 32;
     shared.ring.init({.producers = 1, .consumers = kWarps * Shape::kCluster});
     shared.may_store.init(1);
-    shared.stored.init(kWarps);
+    shared.stored.init(Shape::kMultipliers);
     shared.arrived.init(1);
     sm90::publish_barriers();
     sm90::prefetch_map(work.w_map());

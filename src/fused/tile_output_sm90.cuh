@@ -44,13 +44,6 @@ struct TileOutput {
       store_boxes<T>(row + part.first_row, column + part.first_column, part, sums, staging);
   }
 
-  // The threads of a warpgroup, before what store() left in its staging may be overwritten by others.
-  __device__ void leave_staging(const tile_gemm::Part& part) const {
-    if (!by_tma) return;
-    if (is_storing()) sm90::wait_until_stores_have_read();
-    part.sync();
-  }
-
   // Of all boxes: the thread that stores waits until memory has them.
   __device__ void finish() const {
     if (by_tma && is_storing()) sm90::wait_for_stores();

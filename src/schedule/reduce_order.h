@@ -2,12 +2,10 @@
 // another owner is sent there, and an own tile waits for the products of all others, which are added to it. Tiles of other
 // owners lead by as many as are multiplied at once, then own ones come between them, and behind them:
 //
-//   two ranks, two at once     A0 A1 | a0 A2 | A3 a1 | a2 a3       A: the other's, a: its own
+//   two ranks, two at once     A0 A1 | a0 A2 | a1 A3 | a2 a3       A: the other's, a: its own
 //
-// So what an own tile waits for was multiplied a round earlier, its way over the link hidden behind a round; and transfers
-// spread over the GEMM but for its last round. Where all ranks sum equally many tiles, own ones and others change places
-// each `at_once` steps, so that nobody who takes every at_once-th step has own tiles alone and another one only those that
-// are sent.
+// So what an own tile waits for was multiplied a round earlier, its way over the link hidden behind a round; and
+// transfers spread over the GEMM but for its last round.
 //
 // No circle of waits: a product that tile `i` waits for has no later a step at its rank than tile `i` has at its owner
 // (no_product_comes_late), steps are taken in order, and a tile of another owner waits for no product.
@@ -23,7 +21,6 @@ struct ReduceOrder {
   int others;   // tiles that other ranks sum
   int own;      // tiles that this rank sums
   int at_once;  // tiles that this rank multiplies at once, at least 1
-  bool even;    // all ranks sum equally many tiles
 
   struct Tile {
     bool own;
@@ -41,9 +38,7 @@ struct ReduceOrder {
     const int first = lead();
     if (step < first) return {false, step};
     const int between = others - first, rounds_of_others = ranks > 1 ? between / (ranks - 1) : 0,
-              rounds = own < rounds_of_others ? own : rounds_of_others,
-              turned = even && at_once % ranks == 0 ? (step - first) / at_once : 0,
-              in_round = (step - first + turned) % ranks;
+              rounds = own < rounds_of_others ? own : rounds_of_others, in_round = (step - first) % ranks;
     if (const int round = (step - first) / ranks; round < rounds)
       return in_round == 0 ? Tile{true, round} : Tile{false, first + round * (ranks - 1) + in_round - 1};
     const int rest = step - first - rounds * ranks, rest_of_others = between - rounds * (ranks - 1);
@@ -88,12 +83,8 @@ struct ReduceTeam {
 
   constexpr ReduceOrder of(int rank) const {
     int all = 0;
-    bool even = true;
-    for (const int count : tiles) {
-      all += count;
-      even = even && count == tiles[0];
-    }
-    return {.ranks = kRanks, .others = all - tiles[rank], .own = tiles[rank], .at_once = at_once[rank], .even = even};
+    for (const int count : tiles) all += count;
+    return {.ranks = kRanks, .others = all - tiles[rank], .own = tiles[rank], .at_once = at_once[rank]};
   }
   // The step at which `rank` multiplies `owner`'s tile; steps() if it never does, or does so twice.
   constexpr int step_of(int rank, int owner, int tile) const {
@@ -132,7 +123,5 @@ constexpr bool no_product_comes_late(const ReduceTeam<kRanks>& team) {
 static_assert(every_tile_multiplied_once(ReduceTeam<3>{{4, 2, 3}, {2, 2, 2}}),
               "proof failed: every_tile_multiplied_once");
 static_assert(no_product_comes_late(ReduceTeam<3>{{4, 2, 3}, {2, 2, 2}}), "proof failed: no_product_comes_late");
-static_assert(every_tile_multiplied_once(ReduceTeam<2>{{7, 7}, {2, 4}}), "proof failed: every_tile_multiplied_once");
-static_assert(no_product_comes_late(ReduceTeam<2>{{7, 7}, {2, 4}}), "proof failed: no_product_comes_late");
 
 }  // namespace heddle::schedule

@@ -39,7 +39,7 @@ TileChannelShape channel_shape(const AllGatherLinearLimits& limits) {
 std::size_t inbox_buffer_bytes(int ranks, const AllGatherLinearLimits& limits) {
   if (size_of(limits.dtype) != sizeof(std::uint16_t)) return 0;
   const bool of_rows = limits.sharded == Sharded::rows;
-  const std::int64_t rows = std::min(of_rows ? limits.largest_shard : limits.other, kGatherFirstRows),
+  const std::int64_t rows = std::min(of_rows ? limits.largest_shard : limits.other, gather_first_rows(of_rows)),
                      columns = of_rows ? limits.other : limits.largest_shard;
   const std::size_t row_bytes = checked_mul(static_cast<std::size_t>(columns), size_of(limits.dtype), kGatherInbox);
   return PacketInbox::buffer_bytes_for(
@@ -152,7 +152,7 @@ std::size_t AllGatherLinear::whole_rows_bytes() const {
   if (!on_gpu() && of_rows) return 0;
   const std::int64_t of_all = limits_.largest_shard * tiles_.peers().size, rows = of_rows ? of_all : limits_.other,
                      columns = of_rows ? limits_.other : of_all,
-                     most_rows = on_gpu() ? kGatherFirstRows : limits_.tile_rows;
+                     most_rows = on_gpu() ? gather_first_rows(of_rows) : limits_.tile_rows;
   return static_cast<std::size_t>(std::min(rows, most_rows)) * static_cast<std::size_t>(columns) *
          size_of(limits_.dtype);
 }

@@ -60,14 +60,13 @@ struct GatherWork {
   static constexpr int kRows = TileShape::kRows, kColumns = TileShape::kColumns, kCluster = TileShape::kCluster;
 
   // Row tiles of a cluster's blocks are side by side. Over rows, those of one rank stay together, so that this rank's are
-  // multiplied while the others' are on their way; but not so few that nobody else would multiply by the same part of W at
-  // the same time, which then comes from memory for each.
+  // multiplied while the others' are on their way.
   HEDDLE_HOST_DEVICE GroupedTiles order() const {
-    constexpr std::int64_t kMost = kTokensTogether / (kRows * kCluster);
-    const std::int64_t of_owner = tiles.of_rows ? tiles.shards.count(peers.rank) / (kRows * kCluster) : kMost;
+    const std::int64_t of_owner = tiles.of_rows ? tiles.shards.count(peers.rank) : kTokensTogether,
+                       together = (of_owner < kTokensTogether ? of_owner : kTokensTogether) / (kRows * kCluster);
     return {.rows = (row_tiles + kCluster - 1) / kCluster,
             .columns = column_tiles,
-            .together = static_cast<int>(of_owner < 2 || of_owner > kMost ? kMost : of_owner)};
+            .together = together > 1 ? static_cast<int>(together) : 1};
   }
   HEDDLE_HOST_DEVICE int count() const { return order().count(); }
   __device__ const CUtensorMap& w_map() const { return w; }

@@ -38,7 +38,7 @@ std::size_t packets_between_ranks(const GatherCall& call) {
 
 // By what all ranks share, because small and large M take the channel's slots differently.
 bool is_for_small_m(const GatherCall& call) {
-  if (call.params.y.rows > kGatherFirstRows || call.params.variant == GatherVariant::copy ||
+  if (call.params.y.rows > gather_first_rows(call.tiles.of_rows) || call.params.variant == GatherVariant::copy ||
       call.tiles.element_bytes != sizeof(std::uint16_t))
     return false;
   for (int rank = 0; rank < call.peers.size; ++rank)

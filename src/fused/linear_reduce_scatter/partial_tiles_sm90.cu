@@ -234,13 +234,10 @@ struct PartialWork {
     const Peers& peers = slots.peers;
     const auto of_owner = [this](int owner) { return tiles(owner).count(); };
     const int own = of_owner(peers.rank);
-    bool even = true;
-    for (int owner = 0; owner < peers.size; ++owner) even = even && of_owner(owner) == own;
     const schedule::ReduceOrder order{.ranks = peers.size,
                                       .others = count() - own,
                                       .own = own,
-                                      .at_once = static_cast<int>(gridDim.x) / TileShape::kCluster,
-                                      .even = even};
+                                      .at_once = static_cast<int>(gridDim.x) / TileShape::kCluster};
     const schedule::ReduceOrder::Tile tile = order.at(index);
     if (tile.own) return at_tile(peers.rank, tile.index, rank);
     const schedule::OwnedTile its = schedule::tile_of_others(peers.size, peers.rank, tile.index, of_owner);
@@ -339,7 +336,7 @@ struct PartialWork {
 
   template <int kSums>
   __device__ void store(const Item& item, const tile_gemm::Part& part, float (&sums)[kSums], std::byte* staging,
-                        Exchange& exchange) const {
+                        const Exchange& exchange) const {
     if (item.rows == 0) return;
     if (bias != nullptr) add_bias(item, part, sums);
     float4* const its_sums = reinterpret_cast<float4*>(exchange.memory) + first_vector(part);
@@ -349,7 +346,6 @@ struct PartialWork {
         add_products(item, part, sums, its_sums);
       }
       y.store(item.first_y_row, item.first_w_row, item.rows, part, sums, staging);
-      y.leave_staging(part);
       if (!slots.to_all) return;
     }
 #pragma unroll

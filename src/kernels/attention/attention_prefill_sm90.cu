@@ -229,6 +229,7 @@ __device__ void load_tiles(const PrefillParams& params, Shared& shared, const CU
                  landed.address());
       page = next_page;
     }
+    __syncwarp();  // all lanes have read the work tile
     if (lane == 0) shared.work_ring.empty(work_at).arrive();
   }
 }
@@ -265,6 +266,7 @@ __device__ void clear_values(const PrefillParams& params, Shared& shared) {
       if (lane == 0) values.ring.full(stage).arrive();
     }
     loaded_tiles += last_tile - first_tile + 1;
+    __syncwarp();  // all lanes have read the work tile
     if (lane == 0) shared.work_ring.empty(work_at).arrive();
   }
 }
