@@ -30,7 +30,7 @@ namespace {
 using testing::HasSubstr;
 
 constexpr std::int64_t kFewRows = 9, kFewColumns = 26;
-constexpr int kSmallCalls = kThreadSanitizer ? 50 : 150, kInFlight = 5, kMostTestBlocks = 3;
+constexpr int kSmallCalls = kThreadSanitizer ? 30 : 150, kInFlight = 5, kMostTestBlocks = 3;
 constexpr std::size_t kGuard = 8;  // bytes or floats behind a result, which stay as they were
 
 // One rank of a run: its inbox, and calls that follow each other without a barrier.
