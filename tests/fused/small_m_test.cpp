@@ -1,5 +1,5 @@
-// The programs by which fused operators of few rows gather and reduce on GPUs (push_small_m.cuh, reduce_small_m.cuh), on
-// ranks that share memory, with a thread for each block of each.
+// The programs by which fused operators of few rows gather and reduce on GPUs (push_small_m.cuh, reduce_small_m.cuh),
+// on ranks that share memory, with a thread for each block of each.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

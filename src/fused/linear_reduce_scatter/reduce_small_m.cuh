@@ -18,8 +18,8 @@ enum class SmallSum : std::uint8_t {
   two_phase   // as scattered; then each rank pushes its sums to all
 };
 
-// Of an all-reduce: where more bytes than these are summed, two trips take less than (ranks - 1) times the bytes, on two
-// and on four H200s (collectives/algorithm.cpp).
+// Of an all-reduce: where more bytes than these are summed, two trips take less than (ranks - 1) times the bytes, on
+// two and on four H200s (collectives/algorithm.cpp).
 inline constexpr std::size_t kOneShotSumBytes = std::size_t{512} << 10;
 
 // The rows that each rank sums, in packets, row after row; the last packet of a row may be shorter.
@@ -54,9 +54,10 @@ struct SumPackets {
   }
 };
 
-// Sums are in float32 and rank order: all ranks have equal bits. Every rank gets as many packets as the one that sums most
-// rows; those behind its own rows have no data. So every rank hears from every other in each call, as it must
-// (device/low_latency.cuh). Groups need not run at once: a lane waits for packets of the indices that it has sent itself.
+// Sums are in float32 and rank order: all ranks have equal bits. Every rank gets as many packets as the one that sums
+// most rows; those behind its own rows have no data. So every rank hears from every other in each call, as it must
+// (device/low_latency.cuh). Groups need not run at once: a lane waits for packets of the indices that it has sent
+// itself.
 // Inbox: products [rank][packet of this rank's rows], then, in two phases, sums [rank][packet of its rows].
 template <SmallSum kForm>
 struct ReduceSmallM {
