@@ -31,9 +31,9 @@ struct PacketMemory {
   std::size_t packets() const { return buffer_bytes / kPacketBytes; }  // that one call may use
 };
 
-// Blocks and threads of a kernel in which each rank sends `packets` to another. One packet a lane while latency decides;
-// from 32768 lanes on, which fill a link in both directions (collectives/algorithm.cpp), several. Blocks of 256 threads
-// leave a GEMM beside them its registers.
+// Blocks and threads of a kernel in which each rank sends `packets` to another. One packet a lane while latency
+// decides; from 32768 lanes on, which fill a link in both directions (collectives/algorithm.cpp), several. Blocks of 256
+// threads leave a GEMM beside them its registers.
 struct PacketGrid {
   int blocks, threads;
 

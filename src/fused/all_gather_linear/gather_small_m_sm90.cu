@@ -14,7 +14,8 @@ namespace heddle {
 namespace {
 
 constexpr char kSmallGather[] = "all_gather_linear: small M";
-// Beside 256 a block of the GEMM finds its registers; a pull of more rows than it streams for wants more loads in flight.
+// Beside 256 a block of the GEMM finds its registers; a pull of more rows than it streams for wants more loads in
+// flight.
 constexpr int kPushThreads = 256, kPullThreads = 256, kPullThreadsOfMany = 1024;
 
 template <int kBlockThreads, class Gather>

@@ -12,27 +12,26 @@
 
 namespace heddle {
 
-// A shard in packets, row after row; the last packet of a row may be shorter. An empty shard is one packet without data,
-// because every rank must hear from every other in each call (device/low_latency.cuh).
+// A shard in packets, row after row; the last packet of a row may be shorter.
 struct ShardPackets {
   ShardTiles tiles;
 
-  HEDDLE_HOST_DEVICE bool is_empty(int rank) const { return tiles.shard_rows(rank) == 0 || tiles.columns(rank) == 0; }
   HEDDLE_HOST_DEVICE std::uint32_t of_row(int rank) const {
     return static_cast<std::uint32_t>(packets_of(tiles.row_bytes(rank)));
   }
   HEDDLE_HOST_DEVICE std::uint32_t count(int rank) const {
-    const std::uint32_t packets = static_cast<std::uint32_t>(tiles.shard_rows(rank)) * of_row(rank);
-    return packets > 0 ? packets : 1;
+    return static_cast<std::uint32_t>(tiles.shard_rows(rank)) * of_row(rank);
   }
   std::uint32_t most() const {
-    std::uint32_t most = 1;
+    std::uint32_t most = 0;
     for (int rank = 0; rank < tiles.shards.ranks; ++rank) most = std::max(most, count(rank));
     return most;
   }
 };
 
-// Groups need not run at once: a lane waits for packets of the indices that it has sent itself.
+// Every rank sends as many packets as the largest shard has; those behind its own shard have no data. So every rank
+// hears from every other in each call, as it must (device/low_latency.cuh), and a lane knows without index maths what it
+// awaits. Groups need not run at once: a lane waits for packets of the indices that it has sent itself.
 // Inbox: [rank][packet of its shard].
 struct PushSmallM {
   ShardPackets packets;
@@ -46,25 +45,23 @@ struct PushSmallM {
     constexpr int kAtOnce = 4;  // ranks whose packets a lane awaits together
     const Epoch epoch = begin_epoch(group, memory);
     const ByteSlots slots = byte_slots(memory, epoch);
-    const bool has_own = !packets.is_empty(peers.rank);
-    const std::uint32_t mine = packets.count(peers.rank), of_own_row = packets.of_row(peers.rank);
+    const std::uint32_t of_own_row = packets.of_row(peers.rank), own_count = packets.count(peers.rank);
     const std::size_t own_bytes = packets.tiles.row_bytes(peers.rank);
     const auto own = [&](std::size_t i) {
-      if (!has_own) return Packet{};
       const auto index = static_cast<std::uint32_t>(i);
+      if (index >= own_count) return Packet{};
       return load_packet(shard.data + index / of_own_row * shard.row_stride_bytes, index % of_own_row, own_bytes);
     };
     const auto keep = [&](std::size_t i, int p, const Packet& packet) {
-      if (packets.is_empty(p)) return;
       const auto index = static_cast<std::uint32_t>(i);
+      if (index >= packets.count(p)) return;
       const std::uint32_t of_row = packets.of_row(p);
       store_packet(row_in_whole(p, index / of_row), index % of_row, packets.tiles.row_bytes(p), packet);
     };
-    // Slots lie `most` packets apart, and push_to_all takes them to be `mine` apart.
-    push_to_all(group, peers, slots + static_cast<std::size_t>(peers.rank) * (most - mine), mine, own);
+    push_to_all(group, peers, slots, most, own);
     clear_and_count(group, memory, epoch, static_cast<std::size_t>(peers.size) * most);
     static_cast<void>(receive_in_rank_order<kAtOnce>(
-        group, peers, "small M: shard", slots, most, [&](int p) { return std::size_t{packets.count(p)}; }, own, keep));
+        group, peers, "small M: shard", slots, most, [&](int) { return std::size_t{most}; }, own, keep));
   }
 
  private:

@@ -1,6 +1,7 @@
 // y = the sum over ranks of x W^T, on every rank: a GEMM whose tiles are pushed to the rank that sums them, and whose
 // sums are pushed to all ranks, tile by tile, in place of a GEMM and an all-reduce. The bytes are those of a two-phase
-// all-reduce, and no rank waits for a whole phase.
+// all-reduce, and no rank waits for a whole phase. Of few rows on a GPU the whole product goes by packets, in one trip or
+// in two (linear_reduce_scatter/reduce_small_m.cuh).
 //
 // Sums are in float32 and in rank order, and each is taken once, or alike on every rank: all ranks have equal bits.
 #pragma once

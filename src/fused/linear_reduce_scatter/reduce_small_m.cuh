@@ -18,12 +18,11 @@ enum class SmallSum : std::uint8_t {
   two_phase   // as scattered; then each rank pushes its sums to all
 };
 
-// Of an all-reduce: where more bytes than these are summed, two trips take less than (ranks - 1) times the bytes, on two
-// and on four H200s (collectives/algorithm.cpp).
+// Of an all-reduce: where more bytes than these are summed, two trips take less than (ranks - 1) times the bytes, on
+// two and on four H200s (collectives/algorithm.cpp).
 inline constexpr std::size_t kOneShotSumBytes = std::size_t{512} << 10;
 
-// How many packets go from one rank to another, at most, in one phase. Ranks that sum no rows receive one without data,
-// because every rank must hear from every other in each call (device/low_latency.cuh).
+// The rows that each rank sums, in packets, row after row; the last packet of a row may be shorter.
 struct SumPackets {
   SmallSum form;
   Shards rows;     // of the sum, by the rank that takes it
@@ -38,12 +37,9 @@ struct SumPackets {
   HEDDLE_HOST_DEVICE std::uint32_t rows_of(int rank) const {
     return static_cast<std::uint32_t>(form == SmallSum::one_shot ? rows.total() : rows.count(rank));
   }
-  HEDDLE_HOST_DEVICE std::uint32_t count(int rank) const {
-    const std::uint32_t packets = rows_of(rank) * of_row();
-    return packets > 0 ? packets : 1;
-  }
+  HEDDLE_HOST_DEVICE std::uint32_t count(int rank) const { return rows_of(rank) * of_row(); }
   std::uint32_t most() const {
-    std::uint32_t most = 1;
+    std::uint32_t most = 0;
     for (int rank = 0; rank < rows.ranks; ++rank) most = std::max(most, count(rank));
     return most;
   }
@@ -58,8 +54,10 @@ struct SumPackets {
   }
 };
 
-// Sums are in float32 and rank order: all ranks have equal bits. Groups need not run at once: a lane waits for packets of
-// the indices that it has sent itself.
+// Sums are in float32 and rank order: all ranks have equal bits. Every rank gets as many packets as the one that sums
+// most rows; those behind its own rows have no data. So every rank hears from every other in each call, as it must
+// (device/low_latency.cuh). Groups need not run at once: a lane waits for packets of the indices that it has sent
+// itself.
 // Inbox: products [rank][packet of this rank's rows], then, in two phases, sums [rank][packet of its rows].
 template <SmallSum kForm>
 struct ReduceSmallM {
@@ -76,13 +74,13 @@ struct ReduceSmallM {
     const FloatSlots products = float_slots(memory, epoch);
     const std::size_t of_phase = static_cast<std::size_t>(peers.size) * most;
     const FloatSlots sums = products + of_phase;
+    const auto all = [&](int) { return std::size_t{most}; };
     const auto own = [&](std::size_t i) { return product_packet(peers.rank, i); };
     if constexpr (kForm == SmallSum::one_shot)
       push_to_all(group, peers, products, most, own);
     else
-      push_to_each<kAtOnce>(
-          group, peers, products, most, [&](int owner) { return std::size_t{packets.count(owner)}; },
-          [&](int owner, std::size_t i) { return product_packet(owner, i); });
+      push_to_each<kAtOnce>(group, peers, products, most, all,
+                            [&](int owner, std::size_t i) { return product_packet(owner, i); });
     clear_and_count(group, memory, epoch, kForm == SmallSum::two_phase ? 2 * of_phase : of_phase);
 
     PacketSum<float> sum;
@@ -93,26 +91,19 @@ struct ReduceSmallM {
         sum.add(packet);
       if (p < peers.size - 1) return;
       const Packet total = sum.rounded();
-      store(kForm == SmallSum::two_phase ? packets.first_row(peers.rank) : 0, packets.rows_of(peers.rank), i, total);
+      store(peers.rank, i, total);
       if constexpr (kForm == SmallSum::two_phase) {
         const FloatSlots place = sums + (static_cast<std::size_t>(peers.rank) * most + i);
         for (int step = 1; step < peers.size; ++step)
           place.push(peers, AllToAll{peers.size}.at(peers.rank, step).to, total);
       }
     };
-    if (!receive_in_rank_order<kAtOnce>(
-            group, peers, "small M: sum", products, most, [&](int) { return std::size_t{packets.count(peers.rank)}; },
-            own, add))
-      return;
-    if constexpr (kForm == SmallSum::two_phase) {
-      const auto keep = [&](std::size_t i, int p, const Packet& packet) {
-        store(packets.first_row(p), packets.rows_of(p), i, packet);
-      };
+    if (!receive_in_rank_order<kAtOnce>(group, peers, "small M: sum", products, most, all, own, add)) return;
+    if constexpr (kForm == SmallSum::two_phase)
       static_cast<void>(receive_in_rank_order<kAtOnce>(
-          group, peers, "small M: sums", sums, most,
-          [&](int p) { return p == peers.rank ? 0 : std::size_t{packets.count(p)}; },
-          [](std::size_t) { return Packet{}; }, keep));
-    }
+          group, peers, "small M: sums", sums, most, [&](int p) { return p == peers.rank ? 0 : std::size_t{most}; },
+          [](std::size_t) { return Packet{}; },
+          [&](std::size_t i, int p, const Packet& packet) { store(p, i, packet); }));
   }
 
  private:
@@ -122,17 +113,18 @@ struct ReduceSmallM {
 
   // Packet i of this rank's product of the rows that `owner` sums.
   HEDDLE_HOST_DEVICE Packet product_packet(int owner, std::size_t i) const {
-    if (packets.rows_of(owner) == 0) return Packet{};
     const std::uint32_t index = static_cast<std::uint32_t>(i), of_row = packets.of_row();
+    if (index >= packets.count(owner)) return Packet{};
     const float* const row = product + (packets.first_row(owner) + index / of_row) * packets.n;
     return load_packet(reinterpret_cast<const std::byte*>(row), index % of_row, row_bytes());
   }
-  // Packet i of `rows` rows of y, which begin at `first`.
-  HEDDLE_HOST_DEVICE void store(std::int64_t first, std::uint32_t rows, std::size_t i, const Packet& packet) const {
-    if (rows == 0) return;
+  // To y, packet i of the sum of the rows that `owner` sums.
+  HEDDLE_HOST_DEVICE void store(int owner, std::size_t i, const Packet& sum) const {
     const std::uint32_t index = static_cast<std::uint32_t>(i), of_row = packets.of_row();
+    if (index >= packets.count(owner)) return;
+    const std::int64_t first = kForm == SmallSum::two_phase ? packets.first_row(owner) : 0;
     store_packet(reinterpret_cast<std::byte*>(y + (first + index / of_row) * y_stride), index % of_row, row_bytes(),
-                 packet);
+                 sum);
   }
 };
 
