@@ -395,7 +395,7 @@ void add_linear_benchmark(CLI::App& bench, FusedOperator fused, const std::strin
     add_number_option<int>(*command, "--tile", options->shape.tile,
                            "Of the GEMM on GPUs, as fused/ numbers them; default -1, by shape", {.min = -1, .max = 15});
     add_number_option<int>(*command, "--transfer-sms", options->shape.transfer_sms,
-                           "SMs of a GPU that push or offer tiles; default 4", {.min = 1, .max = 64});
+                           "SMs of a GPU that offer tiles for pull; default 4", {.min = 1, .max = 64});
   }
   command->callback([fused, options] { run_linear_bench(fused, *options); });
 }

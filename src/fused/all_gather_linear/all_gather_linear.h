@@ -11,11 +11,12 @@
 //   copy               as push, by the stream's copies (on a GPU: copy engines), and a GEMM for each tile behind them
 //
 // On a GPU one persistent GEMM serves all variants: its loads wait for the tiles that they need, and only the address
-// from which they load differs. Up to 256 rows of A a kernel gathers them by push (in packets that carry their own arrival)
-// or pull, beside which the GEMM of kernels/linear begins to load W (gather_small_m_sm90.cu); the first call of more than 64 rows then loads cuBLASLt, so it
-// comes before a graph capture. It takes x and W of one 16-bit dtype in rows that are aligned to 16 bytes; anything else
-// runs in a plain kernel. On the CPU y has the bits of `linear` over the whole A: a tile of rows is multiplied in one call, over K sharded ranks
-// when all its parts are there.
+// from which they load differs. By push its own blocks send this rank's shard while they multiply. Up to 256 rows of A, or
+// 512 that are sharded, a kernel gathers them by push (in packets that carry their own arrival) or pull, beside which the
+// GEMM of kernels/linear begins to load W (gather_small_m_sm90.cu); the first call of more than 64 rows then loads
+// cuBLASLt, so it comes before a graph capture. It takes x and W of one 16-bit dtype in rows that are aligned to 16 bytes;
+// anything else runs in a plain kernel. On the CPU y has the bits of `linear` over the whole A: a tile of rows is
+// multiplied in one call, over K sharded ranks when all its parts are there.
 #pragma once
 
 #include <cstddef>
@@ -57,7 +58,7 @@ struct AllGatherLinearParams {
   Weight weight;  // [n, K]; n may differ between ranks
   Tensor y;       // [M, n], as `linear` takes it; does not overlap x
   GatherVariant variant = GatherVariant::push;
-  int transfer_sms = 4;  // of the lane, that push or offer tiles on a GPU; half of the lane at most
+  int transfer_sms = 4;  // of the lane, that offer tiles on a GPU, or push them to a plain kernel; half of the lane at most
   int tile = -1;         // of the GEMM on a GPU: of kGatherTiles (all_gather_linear_sm90.h), if it can be; -1: by shape
 };
 

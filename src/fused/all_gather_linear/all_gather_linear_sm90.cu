@@ -1,8 +1,7 @@
 // All-gather + GEMM on Hopper: the persistent GEMM of tile_gemm_sm90.cuh, whose loading thread waits for the slots that
 // a tile of C needs, and a plain kernel for dtypes and alignments that TMA does not take. By push two warps of each of its
-// blocks send this rank's shard while the others multiply it. Clusters of the GEMM wait for
-// producers of other ranks, never for each other, so the GEMM's blocks and the producers' must all be resident: both
-// are sized by the caller's lane.
+// blocks send this rank's shard while the others multiply. Clusters of the GEMM wait for producers of other ranks, never
+// for each other, so the GEMM's blocks and the producers' must all be resident: both are sized by the caller's lane.
 #include "fused/all_gather_linear/all_gather_linear_sm90.h"
 
 #include <cuda_runtime_api.h>
