@@ -58,7 +58,7 @@ struct AllGatherLinearParams {
   Weight weight;  // [n, K]; n may differ between ranks
   Tensor y;       // [M, n], as `linear` takes it; does not overlap x
   GatherVariant variant = GatherVariant::push;
-  int transfer_sms = 4;  // of the lane, that offer tiles on a GPU, or push them to a plain kernel; half of the lane at most
+  int transfer_sms = 4;  // of the lane, for producers on a GPU (pull; plain kernels); half of the lane at most
   int tile = -1;         // of the GEMM on a GPU: of kGatherTiles (all_gather_linear_sm90.h), if it can be; -1: by shape
 };
 
