@@ -8,6 +8,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/trace.h"
+#include "device/packet.cuh"
 #include "fabric/symmetric_heap.h"
 #include "fused/all_gather_linear/all_gather_linear_sm90.h"
 #include "fused/all_gather_linear/produce.cuh"
