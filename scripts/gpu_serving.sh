@@ -50,10 +50,10 @@ vllm_throughput() {
     2>"$out/throughput-vllm.log"
 }
 
-wait_for() {  # PORT SECONDS
+wait_for() {  # PORT SECONDS PATH
   for ((i = 0; i < $2; ++i)); do
     kill -0 "$server" 2>/dev/null || return 1
-    with_vllm python3 -c "import urllib.request as u; u.urlopen('http://127.0.0.1:$1/health', timeout=2)" 2>/dev/null && return
+    with_vllm python3 -c "import urllib.request as u; u.urlopen('http://127.0.0.1:$1/$3', timeout=2)" 2>/dev/null && return
     sleep 1
   done
   return 1
@@ -79,14 +79,14 @@ serve_heddle() {  # MODEL PORT OPTION...
   shift 2
   setsid "$heddle" serve --model "$model" --device "cuda:$gpu" --port "$port" "$@" >"$out/serve-heddle.log" 2>&1 &
   server=$!
-  wait_for "$port" 90
+  wait_for "$port" 90 ready
 }
 
 serve_vllm() {  # FOLDER PORT
   setsid "${vllm[@]}" python3 -m vllm.entrypoints.cli.main serve "$1" --served-model-name m --load-format dummy --max-model-len 8192 \
     --no-enable-prefix-caching --port "$2" >"$out/serve-vllm.log" 2>&1 &
   server=$!
-  wait_for "$2" 150
+  wait_for "$2" 150 health
 }
 
 # Figures of a run in which requests failed compare nothing. The count and what was answered are recorded beside them, in

@@ -84,7 +84,7 @@ void expect_stopped_rank_is_named(GatherVariant variant, std::int64_t rows, std:
 
 TEST(FusedOnOneGpuFailure, ARankThatStopsIsNamedWithinTheDeadline) {
   if (fused_gpus() < 1) GTEST_SKIP() << "needs a GPU";
-  constexpr std::int64_t kFew = 64, kMany = 192;  // of each rank: gathered before the GEMM, and not
+  constexpr std::int64_t kFew = 64, kMany = 320;  // of each rank: gathered before the GEMM, and not
   for (const GatherVariant variant : {GatherVariant::pull, GatherVariant::push, GatherVariant::copy})
     expect_stopped_rank_is_named(variant, kMany, "gather: tile");
   expect_stopped_rank_is_named(GatherVariant::pull, kFew, "small M: piece");

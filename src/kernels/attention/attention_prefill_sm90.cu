@@ -229,8 +229,7 @@ __device__ void load_tiles(const PrefillParams& params, Shared& shared, const CU
                  landed.address());
       page = next_page;
     }
-    __syncwarp();  // all lanes have read the work tile
-    if (lane == 0) shared.work_ring.empty(work_at).arrive();
+    shared.work_ring.empty(work_at).arrive();
   }
 }
 
@@ -266,8 +265,7 @@ __device__ void clear_values(const PrefillParams& params, Shared& shared) {
       if (lane == 0) values.ring.full(stage).arrive();
     }
     loaded_tiles += last_tile - first_tile + 1;
-    __syncwarp();  // all lanes have read the work tile
-    if (lane == 0) shared.work_ring.empty(work_at).arrive();
+    shared.work_ring.empty(work_at).arrive();
   }
 }
 
@@ -295,8 +293,7 @@ class PrefillRows {
       begin(at.slot());
       attend();
       store();
-      __syncwarp();
-      release(shared_.work_ring.empty(at));
+      shared_.work_ring.empty(at).arrive();
       at.advance();
       sequence = sequence_of_tile(at);
     }
@@ -568,7 +565,7 @@ __global__ void __launch_bounds__(kPrefillThreads, 1)
     shared.keys.ring.init({.producers = 1, .consumers = kMultiplyingWarps});
     shared.values.ring.init({.producers = 1, .consumers = kMultiplyingWarps});
     for (Mbarrier& landed : shared.values.landed) landed.init(1);
-    shared.work_ring.init({.producers = 1, .consumers = kMultiplyingWarps + 3});
+    shared.work_ring.init({.producers = 1, .consumers = 32 * (kMultiplyingWarps + 3)});
     for (Mbarrier& loaded : shared.loaded) loaded.init(32);
     publish_barriers();
     prefetch_map(key_map);
