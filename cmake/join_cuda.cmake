@@ -1,4 +1,5 @@
-# For the preset hopper-check, which nobody runs: compiles CUDA sources of a target together, and its tests of CUDA, because
+# For the preset hopper-check, which nobody runs: compiles CUDA sources of a target together (.cpp files, too, whose language
+# is CUDA), and its tests of CUDA, because
 # headers take most of the time (five seconds a source). CMake itself does so from 3.31 on.
 # Apart stay those that scripts/check_sass.sh looks at (they have options of their own), those
 # whose names clash with others (the source property HEDDLE_APART), and those of the option HEDDLE_APART.
@@ -41,10 +42,11 @@ function(heddle_join_cuda)
     foreach(source ${sources})
       get_filename_component(path ${source} ABSOLUTE BASE_DIR ${folder})
       string(FIND "${looked_at}" "${source}" place)
+      get_source_file_property(language ${path} TARGET_DIRECTORY ${target} LANGUAGE)
       get_source_file_property(apart ${path} TARGET_DIRECTORY ${target} HEDDLE_APART)
       if(apart OR path IN_LIST HEDDLE_APART OR NOT place EQUAL -1)
         continue()
-      elseif(source MATCHES "\\.cu$")
+      elseif(source MATCHES "\\.cu$" OR language STREQUAL CUDA)
         list(APPEND kernels ${path})
       elseif(source MATCHES "cuda_test\\.cpp$")
         list(APPEND tests ${path})

@@ -15,7 +15,7 @@ class FunctionRef<Result(Args...)> {
  public:
   template <class F>
   requires(!std::is_same_v<std::remove_cvref_t<F>, FunctionRef> && std::is_invocable_r_v<Result, F&, Args...>)
-      FunctionRef(F&& function)  // NOLINT(bugprone-forwarding-reference-overload): constrained above
+      FunctionRef(F&& function)  // constrained above
       : object_(const_cast<void*>(static_cast<const void*>(std::addressof(function)))),
         call_([](void* object, Args... args) -> Result {
           return (*static_cast<std::remove_reference_t<F>*>(object))(std::forward<Args>(args)...);

@@ -32,7 +32,7 @@ class Task {
 
   Task() = default;
   template <class F>
-  // NOLINTNEXTLINE(bugprone-forwarding-reference-overload): the constraint leaves the move constructor alone
+  // The constraint leaves the move constructor alone
   requires(!std::is_same_v<std::remove_cvref_t<F>, Task>) explicit Task(F&& function) {
     using Stored = std::decay_t<F>;
     static_assert(sizeof(Stored) <= kTaskBytes, "pass large data by pointer into the arena");
