@@ -60,6 +60,10 @@ if(HEDDLE_SANITIZE)
     target_compile_options(heddle_settings INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-fno-builtin-memcpy;-fno-builtin-memmove;-fno-builtin-memset>")
   endif()
   target_link_options(heddle_settings INTERFACE -fsanitize=${HEDDLE_SANITIZE})
+  if(HEDDLE_SANITIZE MATCHES "address")
+    # A start of the program would relocate a million addresses, most of them in tables of the sanitizers.
+    target_link_options(heddle_settings INTERFACE -no-pie)
+  endif()
 endif()
 
 # Highway compiles its files once per instruction set. These are enough, and each further one costs compile time: AVX2,

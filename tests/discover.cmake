@@ -8,6 +8,7 @@
 #                                  of GoogleTest's reports
 #   alone, on_one_core, apart, waiting   regular expressions: see heddle_test
 #   taskset                        the program that gives a process a core, or NOTFOUND
+#   on_cores                       tests/one_core.sh
 #   mpirun                         a folder for those of mpirun, or empty
 #   properties, environment        of each entry
 
@@ -65,7 +66,10 @@ endfunction()
 function(heddle_suite)
   foreach(kind "" _alone _on_one_core)
     list(LENGTH together${kind} number)
-    if(number EQUAL 1)
+    if(kind STREQUAL _on_one_core AND one_core AND number GREATER 0 AND "$ENV{HEDDLE_TESTS_TOGETHER}")
+      list(JOIN together${kind} ":" filter)
+      set(filters_on_one_core ${filters_on_one_core} "${filter}" PARENT_SCOPE)
+    elseif(number EQUAL 1)
       heddle_entry("${together${kind}_name}" "${together${kind}}" FALSE "${kind}")
     elseif(number GREATER 1)
       list(JOIN together${kind} ":" filter)
@@ -81,6 +85,16 @@ function(heddle_suite)
   endforeach()
 endfunction()
 
+# The suites that run on one core, as one entry that runs one of them on each core: alone each would leave the others idle.
+function(heddle_on_one_core)
+  if(NOT filters_on_one_core)
+    return()
+  endif()
+  set(name "${room}/OnOneCore")
+  add_test("${name}.*" "${on_cores}" "${program}" "${reports}/${room}-OnOneCore.xml" "${reports}/${room}-OnOneCore" ${filters_on_one_core})
+  set_tests_properties("${name}.*" PROPERTIES ${properties} ENVIRONMENT "${environment}" RUN_SERIAL TRUE TIMEOUT 900)
+endfunction()
+
 macro(heddle_new_suite name)
   set(suite "${name}")
   set(together "")
@@ -89,6 +103,7 @@ macro(heddle_new_suite name)
   set(number_of_tests 0)
 endmacro()
 
+set(filters_on_one_core "")
 heddle_new_suite("")
 foreach(line IN LISTS lines)
   if(line MATCHES "^([A-Za-z_0-9/]+)\\.( |$)")
@@ -118,3 +133,4 @@ foreach(line IN LISTS lines)
   endif()
 endforeach()
 heddle_suite()
+heddle_on_one_core()

@@ -137,7 +137,7 @@ std::uint64_t word_of(int epoch, int rank, std::size_t i) {
   return static_cast<std::uint64_t>(epoch) << 32 | static_cast<std::uint64_t>(rank) << 16 | i;
 }
 
-constexpr int kEpochs = kThreadSanitizer ? 1500 : 6000;
+constexpr int kEpochs = kThreadSanitizer ? 1500 : 4000;
 
 struct LitmusShape {
   int ranks, blocks;

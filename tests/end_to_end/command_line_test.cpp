@@ -177,9 +177,10 @@ TEST(CommandLine, ScoreTakesAPlainTextFile) {
     const std::string file = (folder.path() / name).string();
     write_file(file, text);
     EXPECT_EQ(run_heddle({"score", model, "--file", file, "--json"}).out, expected) << name;
-    EXPECT_THAT(run_heddle({"score", model, "--file", file}).out, StartsWith(file + ": 14 tokens, perplexity 3.421\n"))
-        << name;
   }
+  const std::string text_file = (folder.path() / "text.txt").string();
+  EXPECT_THAT(run_heddle({"score", model, "--file", text_file}).out,
+              StartsWith(text_file + ": 14 tokens, perplexity 3.421\n"));
   const std::string lines = (folder.path() / "lines").string(), braces = (folder.path() / "braces.txt").string();
   write_file(lines, "\n{\"text\": \"" + text + "\"}\n");
   json of_line = json::parse(expected);

@@ -73,7 +73,7 @@ double share_right(const std::vector<DemoCase>& cases, std::int64_t max_tokens) 
 }
 
 // Under a sanitizer a case takes twenty times as long, and accuracy is not what such a run checks.
-constexpr std::size_t kCases = kSanitizer ? 40 : 200;
+constexpr std::size_t kCases = kSanitizer ? 40 : 100;
 constexpr std::size_t kCasesOnRanks = 40;  // whose texts are compared, not counted
 
 TEST(DemoModel, AddsPairsItHasNeverSeen) {

@@ -21,7 +21,7 @@
 namespace heddle {
 namespace {
 
-constexpr int kCourseCalls = kThreadSanitizer ? 20 : 30, kLateCalls = kThreadSanitizer ? 40 : 100;
+constexpr int kCourseCalls = kThreadSanitizer ? 20 : 30, kLateCalls = kThreadSanitizer ? 24 : 100;
 
 void run_threads(int ranks, const FusedCourse& course) {
   ShmThreads world(ranks, {.heap_bytes = heap_bytes_of_fused_course(ranks), .deadline = std::chrono::seconds(60)});

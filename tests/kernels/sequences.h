@@ -2,8 +2,10 @@
 #pragma once
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <numeric>
+#include <span>
 
 #include "kernels/attention/paged_kv.h"
 #include "operands.h"
@@ -53,8 +55,8 @@ class Sequences {
   void fill(const std::vector<TestSequence>& sequences) {
     for (std::size_t i = 0; i < sequences.size(); ++i) {
       const auto count = static_cast<std::size_t>(sequences[i].context_len) * row_elements();
-      set_all(static_cast<int>(i), keys_->data(), random_floats(count, 2 * sequences[i].seed));
-      set_all(static_cast<int>(i), values_->data(), random_floats(count, 2 * sequences[i].seed + 1));
+      set_all(static_cast<int>(i), keys_->data(), numbers_of(2 * sequences[i].seed, count));
+      set_all(static_cast<int>(i), values_->data(), numbers_of(2 * sequences[i].seed + 1, count));
     }
   }
 
@@ -101,6 +103,14 @@ class Sequences {
  private:
   static constexpr std::int32_t kWildPage = -1'000'000;
 
+  // The first random numbers of a seed, drawn once a thread: drawing took most of the time of tests with hundreds of caches.
+  static std::span<const float> numbers_of(std::uint32_t seed, std::size_t count) {
+    thread_local std::map<std::uint32_t, std::vector<float>> drawn;
+    std::vector<float>& numbers = drawn[seed];
+    if (numbers.size() < count) numbers = random_floats(count, seed);
+    return {numbers.data(), count};
+  }
+
   std::size_t row_elements() const {
     return static_cast<std::size_t>(shape_.num_kv_heads) * static_cast<std::size_t>(shape_.head_dim);
   }
@@ -109,7 +119,7 @@ class Sequences {
             static_cast<std::byte*>(pages) + element(sequence, position, head) * size_of(shape_.dtype), shape_.dtype,
             static_cast<std::size_t>(shape_.head_dim));
   }
-  void set_all(int sequence, void* pages, const std::vector<float>& rows) {
+  void set_all(int sequence, void* pages, std::span<const float> rows) {
     for (int position = 0; position < context_len_[static_cast<std::size_t>(sequence)]; ++position)
       for (int head = 0; head < shape_.num_kv_heads; ++head)
         write(pages, sequence, position, head,

@@ -1,7 +1,5 @@
 #include "cli/bench/serve_client.h"
 
-#include <curl/curl.h>
-
 #include <algorithm>
 #include <chrono>
 #include <iterator>
@@ -14,6 +12,7 @@
 #include "base/json.h"
 #include "base/printable.h"
 #include "cli/bench/bench.h"
+#include "cli/bench/curl_library.h"
 #include "cli/bench/event_stream.h"
 
 namespace heddle {
@@ -27,40 +26,34 @@ constexpr int kLongestPollMs = 100;
 constexpr long kConnectMs = 10'000;
 
 struct EasyDeleter {
-  void operator()(CURL* easy) const { curl_easy_cleanup(easy); }
+  void operator()(CURL* easy) const { curl().easy_cleanup(easy); }
 };
 struct ListDeleter {
-  void operator()(curl_slist* list) const { curl_slist_free_all(list); }
+  void operator()(curl_slist* list) const { curl().slist_free_all(list); }
 };
 struct MultiDeleter {
-  void operator()(CURLM* multi) const { curl_multi_cleanup(multi); }
+  void operator()(CURLM* multi) const { curl().multi_cleanup(multi); }
 };
 using Easy = std::unique_ptr<CURL, EasyDeleter>;
 using HeaderList = std::unique_ptr<curl_slist, ListDeleter>;
 
-void start_curl() {
-  static const bool started = curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK;
-  if (!started) throw Failure("libcurl could not be started");
-}
-
 HeaderList headers_of(const ServeTarget& target) {
-  curl_slist* list = curl_slist_append(nullptr, "Content-Type: application/json");
-  if (!target.api_key.empty()) list = curl_slist_append(list, ("Authorization: Bearer " + target.api_key).c_str());
+  curl_slist* list = curl().slist_append(nullptr, "Content-Type: application/json");
+  if (!target.api_key.empty()) list = curl().slist_append(list, ("Authorization: Bearer " + target.api_key).c_str());
   return HeaderList(list);
 }
 
 Easy easy_for(const ServeTarget& target, const std::string& path, const curl_slist* headers) {
-  start_curl();
-  Easy easy(curl_easy_init());
+  Easy easy(curl().easy_init());
   if (!easy) throw Failure("libcurl could not start a request");
   CURL* handle = easy.get();
-  curl_easy_setopt(handle, CURLOPT_URL, (target.url + path).c_str());
-  curl_easy_setopt(handle, CURLOPT_HTTPHEADER, headers);
-  curl_easy_setopt(handle, CURLOPT_PROTOCOLS_STR, "http,https");
-  curl_easy_setopt(handle, CURLOPT_NOSIGNAL, 1L);
-  curl_easy_setopt(handle, CURLOPT_TCP_NODELAY, 1L);
-  curl_easy_setopt(handle, CURLOPT_CONNECTTIMEOUT_MS, kConnectMs);
-  curl_easy_setopt(handle, CURLOPT_TIMEOUT_MS, static_cast<long>(1e3 * target.timeout_s));
+  curl().easy_setopt(handle, CURLOPT_URL, (target.url + path).c_str());
+  curl().easy_setopt(handle, CURLOPT_HTTPHEADER, headers);
+  curl().easy_setopt(handle, CURLOPT_PROTOCOLS_STR, "http,https");
+  curl().easy_setopt(handle, CURLOPT_NOSIGNAL, 1L);
+  curl().easy_setopt(handle, CURLOPT_TCP_NODELAY, 1L);
+  curl().easy_setopt(handle, CURLOPT_CONNECTTIMEOUT_MS, kConnectMs);
+  curl().easy_setopt(handle, CURLOPT_TIMEOUT_MS, static_cast<long>(1e3 * target.timeout_s));
   return easy;
 }
 
@@ -109,11 +102,11 @@ class Transfer {
     answer_.prompt_tokens = request.prompt_tokens;
     answer_.sent = now();
     CURL* handle = easy_.get();
-    curl_easy_setopt(handle, CURLOPT_POSTFIELDS, body_.c_str());
-    curl_easy_setopt(handle, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(body_.size()));
-    curl_easy_setopt(handle, CURLOPT_WRITEFUNCTION, &Transfer::write);
-    curl_easy_setopt(handle, CURLOPT_WRITEDATA, this);
-    curl_easy_setopt(handle, CURLOPT_PRIVATE, this);
+    curl().easy_setopt(handle, CURLOPT_POSTFIELDS, body_.c_str());
+    curl().easy_setopt(handle, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(body_.size()));
+    curl().easy_setopt(handle, CURLOPT_WRITEFUNCTION, &Transfer::write);
+    curl().easy_setopt(handle, CURLOPT_WRITEDATA, this);
+    curl().easy_setopt(handle, CURLOPT_PRIVATE, this);
   }
   Transfer(const Transfer&) = delete;
   Transfer& operator=(const Transfer&) = delete;
@@ -127,7 +120,7 @@ class Transfer {
     const long status = http_status();
     if (!answer_.error.empty()) return;
     if (code != CURLE_OK)
-      answer_.error = curl_easy_strerror(code);
+      answer_.error = curl().easy_strerror(code);
     else if (status != 200)
       answer_.error = error_text(status, other_body_);
     else if (!done_)
@@ -139,7 +132,7 @@ class Transfer {
 
   long http_status() const {
     long status = 0;
-    curl_easy_getinfo(easy_.get(), CURLINFO_RESPONSE_CODE, &status);
+    curl().easy_getinfo(easy_.get(), CURLINFO_RESPONSE_CODE, &status);
     return status;
   }
 
@@ -219,12 +212,12 @@ std::string first_model(const ServeTarget& target) {
   const HeaderList headers = headers_of(target);
   const Easy easy = easy_for(target, "/v1/models", headers.get());
   std::string body;
-  curl_easy_setopt(easy.get(), CURLOPT_WRITEFUNCTION, &append_to_string);
-  curl_easy_setopt(easy.get(), CURLOPT_WRITEDATA, &body);
-  const CURLcode code = curl_easy_perform(easy.get());
-  if (code != CURLE_OK) throw_error<Failure>("{}/v1/models: {}", target.url, curl_easy_strerror(code));
+  curl().easy_setopt(easy.get(), CURLOPT_WRITEFUNCTION, &append_to_string);
+  curl().easy_setopt(easy.get(), CURLOPT_WRITEDATA, &body);
+  const CURLcode code = curl().easy_perform(easy.get());
+  if (code != CURLE_OK) throw_error<Failure>("{}/v1/models: {}", target.url, curl().easy_strerror(code));
   long status = 0;
-  curl_easy_getinfo(easy.get(), CURLINFO_RESPONSE_CODE, &status);
+  curl().easy_getinfo(easy.get(), CURLINFO_RESPONSE_CODE, &status);
   if (status != 200) throw_error<Failure>("{}/v1/models: {}", target.url, error_text(status, body));
   const auto models = nlohmann::json::parse(body, nullptr, false);
   if (!models.is_object() || !models.contains("data") || !models["data"].is_array() || models["data"].empty() ||
@@ -235,12 +228,11 @@ std::string first_model(const ServeTarget& target) {
 
 ServeRun run_load(const ServeTarget& target, const std::vector<LoadRequest>& load, int most_running, std::uint64_t seed,
                   const InterruptGuard& guard) {
-  start_curl();
   const HeaderList headers = headers_of(target);
   std::mt19937_64 random(seed);
   ServeRun run;
   run.answers.resize(load.size());
-  const std::unique_ptr<CURLM, MultiDeleter> multi(curl_multi_init());
+  const std::unique_ptr<CURLM, MultiDeleter> multi(curl().multi_init());
   if (!multi) throw Failure("libcurl could not start");
   std::vector<std::unique_ptr<Transfer>> transfers(load.size());
   // Bodies are made before the clock starts.
@@ -257,20 +249,20 @@ ServeRun run_load(const ServeTarget& target, const std::vector<LoadRequest>& loa
     while (next < load.size() && load[next].arrival_s <= now() && (most_running == 0 || num_running < most_running)) {
       transfers[next] = std::make_unique<Transfer>(target, headers.get(), load[next], std::move(bodies[next]),
                                                    run.answers[next], start);
-      curl_multi_add_handle(multi.get(), transfers[next]->handle());
+      curl().multi_add_handle(multi.get(), transfers[next]->handle());
       ++next;
       ++num_running;
     }
     int still_running = 0;
-    curl_multi_perform(multi.get(), &still_running);
+    curl().multi_perform(multi.get(), &still_running);
     int num_left = 0;
-    while (const CURLMsg* message = curl_multi_info_read(multi.get(), &num_left)) {
+    while (const CURLMsg* message = curl().multi_info_read(multi.get(), &num_left)) {
       if (message->msg != CURLMSG_DONE) continue;
       char* owner = nullptr;
-      curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &owner);
+      curl().easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &owner);
       auto* transfer = reinterpret_cast<Transfer*>(owner);
       const CURLcode code = message->data.result;
-      curl_multi_remove_handle(multi.get(), transfer->handle());
+      curl().multi_remove_handle(multi.get(), transfer->handle());
       transfer->end(code);
       std::ranges::find_if(transfers, [&](const auto& one) { return one.get() == transfer; })->reset();
       --num_running;
@@ -278,7 +270,7 @@ ServeRun run_load(const ServeTarget& target, const std::vector<LoadRequest>& loa
     int wait_ms = kLongestPollMs;
     if (next < load.size() && (most_running == 0 || num_running < most_running))
       wait_ms = std::clamp(static_cast<int>(1e3 * (load[next].arrival_s - now())), 0, kLongestPollMs);
-    curl_multi_poll(multi.get(), nullptr, 0, wait_ms, nullptr);
+    curl().multi_poll(multi.get(), nullptr, 0, wait_ms, nullptr);
   }
   for (const ServedAnswer& answer : run.answers) run.duration_s = std::max(run.duration_s, answer.ended);
   return run;

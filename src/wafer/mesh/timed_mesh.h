@@ -39,6 +39,7 @@ class TimedMesh {
   const Grid& grid() const { return values_.grid(); }
   ThreadPool& pool() { return values_.pool(); }
   float* at(Tile tile, int i, int r, int c) { return values_.at(tile, i, r, c); }
+  std::int64_t row_step(Tile tile) { return values_.row_step(tile); }
   void settle() { values_.settle(); }
 
   void phase(std::string_view name);

@@ -45,10 +45,12 @@ void ValueMesh::release(Tile tile) {
   free_.push_back(tile.id);
 }
 
-ValueMesh::Stored& ValueMesh::stored(Tile tile) {
-  heddle::require(tile.id >= 0 && static_cast<std::size_t>(tile.id) < tiles_.size(), "no tile {} on this mesh",
-                  tile.id);
-  return tiles_[static_cast<std::size_t>(tile.id)];
+void ValueMesh::throw_no_tile(Tile tile) {
+  throw_error<InvalidArgument>("no tile {} on this mesh", tile.id);
+}
+
+void ValueMesh::throw_shifted(Tile tile) {
+  throw_error<InvalidArgument>("tile {} is looked at while it is shifted", tile.id);
 }
 
 ValueMesh::Stored& ValueMesh::settled(Tile tile) {
@@ -56,12 +58,6 @@ ValueMesh::Stored& ValueMesh::settled(Tile tile) {
   Stored& result = stored(tile);
   unshift(result);
   return result;
-}
-
-float* ValueMesh::at(Tile tile, int i, int r, int c) {
-  Stored& result = stored(tile);
-  heddle::require(result.shift_x == 0 && result.shift_y == 0, "tile {} is looked at while it is shifted", tile.id);
-  return result.values.at(i, r, c);
 }
 
 void ValueMesh::settle() {

@@ -55,7 +55,14 @@ class ValueMesh {
 
   // Element (r, c) of the tiles of row i: [columns of the grid]. Precondition: the tile is not shifted and, outside of
   // apply, has no deferred multiplication: call settle() first.
-  float* at(Tile tile, int i, int r, int c);
+  // Inline, as loops over all weights call it for each.
+  float* at(Tile tile, int i, int r, int c) {
+    Stored& result = stored(tile);
+    if (result.shift_x != 0 || result.shift_y != 0) throw_shifted(tile);
+    return result.values.at(i, r, c);
+  }
+  // From element (r, c) of a tile to (r + 1, c).
+  std::int64_t row_step(Tile tile) { return tile.columns * stored(tile).values.pitch(); }
   void settle();
 
   ThreadPool& pool() { return pool_; }
@@ -74,7 +81,12 @@ class ValueMesh {
     std::vector<Step> steps;
   };
 
-  Stored& stored(Tile tile);
+  Stored& stored(Tile tile) {
+    if (tile.id < 0 || static_cast<std::size_t>(tile.id) >= tiles_.size()) throw_no_tile(tile);
+    return tiles_[static_cast<std::size_t>(tile.id)];
+  }
+  [[noreturn]] static void throw_no_tile(Tile tile);
+  [[noreturn]] static void throw_shifted(Tile tile);
   Stored& settled(Tile tile);  // not shifted, nothing deferred
   void unshift(Stored& tile);
   void run_products();

@@ -16,16 +16,19 @@ using mesh::TimedMesh;
 template <class Element>
 void place_along_y(TimedMesh& mesh, Tile tile, const Weight& weight, const WeightPlacement& placement) {
   constexpr std::int64_t kRowsAtOnce = 8;
+  const std::int64_t step = mesh.row_step(tile);
   mesh.pool().parallel_for(placement.in.cores, kRowsAtOnce, [&](std::int64_t begin, std::int64_t end) {
     for (std::size_t place = 0; place < placement.out.source.size(); ++place) {
       const int output = placement.out.source[place];
       if (output == Partition::kPadding) continue;
       const auto* row = static_cast<const Element*>(weight.row(placement.first_row + output));
       const auto n = static_cast<int>(place) % tile.columns, j = static_cast<int>(place) / tile.columns;
-      for (auto i = static_cast<int>(begin); i < end; ++i)
+      for (auto i = static_cast<int>(begin); i < end; ++i) {
+        const int* inputs = placement.in.source.data() + static_cast<std::ptrdiff_t>(i) * tile.rows;
+        float* first = mesh.at(tile, i, 0, n) + j;
         for (int k = 0; k < tile.rows; ++k)
-          if (const int input = placement.in.source[static_cast<std::size_t>(i * tile.rows + k)]; input >= 0)
-            mesh.at(tile, i, k, n)[j] = to_float(row[input]);
+          if (inputs[k] >= 0) first[k * step] = to_float(row[inputs[k]]);
+      }
     }
   });
 }
@@ -38,10 +41,12 @@ void place_along_x(TimedMesh& mesh, Tile tile, const Weight& weight, const Weigh
       if (output == Partition::kPadding) continue;
       const auto* row = static_cast<const Element*>(weight.row(placement.first_row + output));
       const auto i = static_cast<int>(place / tile.columns), n = static_cast<int>(place % tile.columns);
-      for (std::size_t p = 0; p < placement.in.source.size(); ++p)
-        if (const int input = placement.in.source[p]; input >= 0)
-          mesh.at(tile, i, static_cast<int>(p) % tile.rows, n)[p / static_cast<std::size_t>(tile.rows)] =
-              to_float(row[input]);
+      for (int k = 0; k < tile.rows; ++k) {
+        float* to = mesh.at(tile, i, k, n);
+        for (int core = 0; core < placement.in.cores; ++core)
+          if (const int input = placement.in.source[static_cast<std::size_t>(core * tile.rows + k)]; input >= 0)
+            to[core] = to_float(row[input]);
+      }
     }
   });
 }

@@ -98,14 +98,13 @@ std::vector<float> attention_by_definition(const float* q, const std::vector<flo
     }
     const float correction = power(before - largest);
     sum = std::fma(sum, correction, sum_of_lanes(lanes));
-    for (int d = 0; d < head_dim; ++d) {
-      o[d] *= correction;
-      for (int i = 0; i < 128; ++i) {
-        const int key = pairs ? i ^ 1 : i;
-        if (key < begin || key >= end) continue;
-        const float weight = pairs ? to_and_from_bfloat16(weights[key]) : weights[key];
-        o[d] = std::fma(weight, values[(block + key) * head_dim + d], o[d]);
-      }
+    for (float& value : o) value *= correction;
+    for (int i = 0; i < 128; ++i) {
+      const int key = pairs ? i ^ 1 : i;
+      if (key < begin || key >= end) continue;
+      const float weight = pairs ? to_and_from_bfloat16(weights[key]) : weights[key];
+      const float* value = values.data() + (block + key) * head_dim;
+      for (int d = 0; d < head_dim; ++d) o[d] = std::fma(weight, value[d], o[d]);
     }
   }
   for (float& value : o) value /= sum;
@@ -139,19 +138,23 @@ std::vector<Exact> attention_in_float64(const float* q, const std::vector<float>
   }
   double sum = 0;
   for (double& score : scores) sum += score = std::exp(score - largest);
+  std::vector<double> sums(static_cast<std::size_t>(head_dim)), magnitudes(sums.size());
+  for (int j = first; j <= position; ++j) {
+    const float* value = values.data() + j * head_dim;
+    for (int d = 0; d < head_dim; ++d) {
+      const double product = scores[j - first] * value[d];
+      sums[d] += product;
+      magnitudes[d] += std::fabs(product);
+    }
+  }
   std::vector<Exact> result;
   for (int d = 0; d < head_dim; ++d) {
-    double value = 0, magnitude = 0;
-    for (int j = first; j <= position; ++j) {
-      value += scores[j - first] * values[j * head_dim + d];
-      magnitude += scores[j - first] * std::fabs(values[j * head_dim + d]);
-    }
     // An error e of a score changes its weight by a factor of exp(e), in the sum above and below; then exp's own three
     // roundings and those of at most position + 1 additions and a correction a block, in both sums, and the quotient.
     const int roundings = 2 * (position + 1 + position / 128 * 4 + 6);
     const double rounding_of_weights = pairs ? unit_roundoff(DType::bfloat16) * (1 + std::expm1(2 * score_error)) : 0;
     const double growth = 2 * std::expm1(2 * score_error) + roundings * kUnit + rounding_of_weights;
-    result.push_back({value / sum, magnitude / sum * growth + 0x1p-140});
+    result.push_back({sums[d] / sum, magnitudes[d] / sum * growth + 0x1p-140});
   }
   return result;
 }
@@ -260,7 +263,7 @@ class AttentionBits : public ::testing::TestWithParam<std::tuple<int, Products>>
     Sequences cache({kBitsKvHeads, kBitsHeadDim, page_size, DType::bfloat16}, sequences);
     cache.fill(sequences);
     const int before = with_neighbour ? kNeighbour.num_new_tokens : 0;
-    Rows q = Rows::random(cache.num_tokens(), kBitsColumns, 8);
+    Rows q = with_neighbour ? Rows::random(cache.num_tokens(), kBitsColumns, 8) : Rows(count, kBitsColumns);
     for (int t = 0; t < count; ++t) std::copy_n(q_.row(context - count + t), kBitsColumns, q.row(before + t));
     Rows y(cache.num_tokens(), kBitsColumns);
     const auto [window, products] = GetParam();

@@ -273,17 +273,17 @@ TEST(MeshBaselines, SayWhetherTheirWordsWerePlayedOrCounted) {
   for (const WaferMethod method : {WaferMethod::t10, WaferMethod::ladder}) {
     const char* part = method == WaferMethod::t10 ? "exchange" : "remote reads and writes";
     for (const auto& [cost, basis] :
-         {std::pair{simulate_baseline_gemm(baseline_device(), size, {32, 8}, method), Basis::simulated},
-          {simulate_baseline_gemv(baseline_device(), 64, 64, {32, 8}, method), Basis::simulated},
-          {simulate_baseline_gemm(baseline_device(), size, {33, 8}, method), Basis::counted},
-          {simulate_baseline_gemv(baseline_device(), 64, 64, {8, 33}, method), Basis::counted}}) {
+         {std::pair{simulate_baseline_gemm(baseline_device(), size, {32, 4}, method), Basis::simulated},
+          {simulate_baseline_gemv(baseline_device(), 64, 64, {32, 4}, method), Basis::simulated},
+          {simulate_baseline_gemm(baseline_device(), size, {33, 4}, method), Basis::counted},
+          {simulate_baseline_gemv(baseline_device(), 64, 64, {4, 33}, method), Basis::counted}}) {
       EXPECT_EQ(cost.bases(part), basis | Basis::analytical);
       EXPECT_EQ(cost.bases("compute"), Basis::analytical);
       EXPECT_EQ(cost.at_least > 0, basis == Basis::counted);
       EXPECT_LT(cost.at_least, cost.cycles());
     }
-    EXPECT_FALSE(counted_gemm_steps({32, 8}, method).has_value());
-    const auto steps = counted_gemm_steps({8, 33}, method);
+    EXPECT_FALSE(counted_gemm_steps({32, 4}, method).has_value());
+    const auto steps = counted_gemm_steps({4, 33}, method);
     ASSERT_TRUE(steps.has_value());
     EXPECT_EQ(steps->all, 33);
     EXPECT_EQ(steps->counted, method == WaferMethod::t10 ? 1 : kCountedSteps);
