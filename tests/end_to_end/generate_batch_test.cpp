@@ -109,9 +109,8 @@ TEST_F(GenerateBatch, FirstTokensFollowSoftmax) {
     probabilities[top["id"].get<std::size_t>()] = std::exp(top["logprob"].get<double>());
 
   const Strings options{"--temperature", "1", "--seed", "9", "--max-tokens", "1"};
-  for (const std::vector<json>& drawn :
-       {answers(std::vector<json>(kDrawn, kStory), options),
-        answers({kStory}, with(options, {"-n", std::to_string(kDrawn)}))}) {
+  for (const std::vector<json>& drawn : {answers(std::vector<json>(kDrawn, kStory), options),
+                                         answers({kStory}, with(options, {"-n", std::to_string(kDrawn)}))}) {
     ASSERT_EQ(drawn.size(), std::size_t{kDrawn});
     std::vector<int> counts(kVocab, 0);
     for (const json& each : drawn) ++counts[each["tokens"][0].get<std::size_t>()];
