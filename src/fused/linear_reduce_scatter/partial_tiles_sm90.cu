@@ -310,13 +310,13 @@ struct PartialWork {
     const DeviceWarp warp;
     const Peers& peers = slots.peers;
     if (!is_own(item)) {
-      send(item, exchange, [&](auto to) { to(slots.product(item.owner, item.slot)); });
+      store_exchange(item, exchange, [&](auto to) { to(slots.product(item.owner, item.slot)); });
       slots.end_product(warp, item.owner, item.slot);
       return;
     }
     each_other([&](int peer) { give_back(warp, peers, peer, slots.partials.channel, item.slot, 1); });
     if (!slots.to_all) return;
-    send(item, exchange, [&](auto to) {
+    store_exchange(item, exchange, [&](auto to) {
       each_other([&](int peer) { to(peers.at(peer, slots.sums.arriving(peers.rank, item.slot))); });
     });
     each_other([&](int peer) { fill(warp, peers, peer, slots.sums.channel, item.slot); });
@@ -324,7 +324,7 @@ struct PartialWork {
   // Calls each(to), which calls to(place) for each place that gets what the exchange holds. Every place has it at the
   // end, as if this warp's first lane had written it.
   template <class Each>
-  __device__ void send(const Item& item, const Exchange& exchange, Each each) const {
+  __device__ void store_exchange(const Item& item, const Exchange& exchange, Each each) const {
     if (tile_gemm::Part::lane() == 0) {
       each([&](void* place) { sm90::store_bytes(place, sm90::shared_address(exchange.memory), bytes_of(item)); });
       sm90::commit_stores();
