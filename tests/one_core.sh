@@ -34,5 +34,6 @@ for core in "${cores[@]:0:4}"; do
 done
 status=0
 for lane in "${lanes[@]}"; do wait "$lane" || status=1; done
+[ "$(find "$folder" -name report.xml | wc -l)" = $# ] || status=1  # a run that left none
 grep -h '^ *<testsuite ' "$folder"/*/report.xml >"$report" || status=1
 exit $status

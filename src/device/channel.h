@@ -14,7 +14,7 @@
 //   claim (next)   <- the last consumer's credit         give_back    each consumer once; release of its reads
 //
 // Several groups of a rank may fill a slot together: await_credit, put, fill_part in place of claim, put, fill. The last one
-// takes the credit and fills the slot. They meet between rounds, as at a kernel's end.
+// takes the credit and fills the slot. They must meet between rounds, as at a kernel's end.
 //
 // A sender is a group, as above, or a stream (copy engines), which says the same by the fabric:
 //   fabric.wait_next(stream, receiver, channel.credit(receiver, i), tag);

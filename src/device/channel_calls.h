@@ -24,7 +24,8 @@ HEDDLE_HOST_DEVICE void fill(const G& group, const P& peers, int receiver, const
   signal_next(group, peers, receiver, &channel.slot(peers.rank, index)->full);
 }
 
-// claim() of a group that fills the slot with others: the credit stays until the last fill_part.
+// claim() of a group that fills the slot with others: the credit stays until the last fill_part, which comes after all of
+// the round's calls of this, so that they may read the count.
 template <VotingGroup G, PeerAddressing P>
 [[nodiscard]] HEDDLE_HOST_DEVICE bool await_credit(const G& group, const P& peers, int receiver, const Channel& channel,
                                                    int index, Tag tag) {
@@ -33,7 +34,7 @@ template <VotingGroup G, PeerAddressing P>
                           spin_until(peers.waits, why(peers, receiver, tag), &credit.arrived, credit.taken + 1));
 }
 
-// fill() of one of `parts` groups, all of which name the same number, after all writes of the group. The last one takes the
+// fill() of one of `parts` groups, which must all name the same number in a round, after all writes of the group. The last one takes the
 // credit and fills the slot: a release at system scope of what all have written.
 template <Group G, PeerAddressing P>
 HEDDLE_HOST_DEVICE void fill_part(const G& group, const P& peers, int receiver, const Channel& channel, int index,

@@ -15,6 +15,7 @@ namespace {
 // not, each in either of the executor's slots, at the second such step.
 constexpr std::int64_t kStepsOfSize = 8;
 constexpr int kFewestTokens = 16;  // of a prompt
+constexpr int kTokensBehind = 80;  // behind a step of the largest size: then prefill may split their keys over SMs
 
 void run(Engine& engine, std::vector<Request> requests) {
   std::vector<std::int64_t> ids;
@@ -45,12 +46,15 @@ void run_decode(Engine& engine, int sequences, double temperature) {
 
 // Each prompt begins with another token, so that none finds its first ones in the cache of prefixes.
 void run_prompts(Engine& engine, std::int64_t largest) {
+  const std::int64_t longest = engine.max_length() - 1;
   std::int32_t first = 0;
-  for (std::int64_t length = std::min(largest, engine.max_length() - 1); length >= kFewestTokens; length /= 2) {
+  const auto run_prompt = [&](std::int64_t length) {
     std::vector<std::int32_t> prompt(static_cast<std::size_t>(length), 0);
     prompt.front() = static_cast<std::int32_t>(++first % engine.model_shape().vocab_size);
     run(engine, {request_of(std::move(prompt), 1, 0)});
-  }
+  };
+  if (largest + kTokensBehind <= longest) run_prompt(largest + kTokensBehind);
+  for (std::int64_t length = std::min(largest, longest); length >= kFewestTokens; length /= 2) run_prompt(length);
 }
 
 }  // namespace

@@ -9,7 +9,7 @@ namespace heddle {
 // What it runs.
 struct WarmUp {
   int sequences = 64;      // decode together, then fewer, to one; as many as the engine takes, if those are fewer
-  int step_tokens = 4096;  // of the largest prompt; then half of it, and so on
+  int step_tokens = 4096;  // of a prompt with some more behind them; of another; then half of it, and so on
 };
 
 // Runs requests of its own until the engine is idle again; their tokens are nobody's. Requires an idle engine. Throws what

@@ -28,7 +28,7 @@ struct PacketMemory {
   std::uint8_t* codes = nullptr;
   PacketBlockState* blocks = nullptr;
 
-  std::size_t packets() const { return buffer_bytes / kVectorBytes; }  // that one call may use
+  std::size_t packets() const { return buffer_bytes / kPacketBytes; }  // that one call may use
 };
 
 // Blocks and threads of a kernel in which each rank sends `packets` to another. One packet a lane while latency
@@ -47,7 +47,8 @@ struct PacketGrid {
 // One rank's inbox, empty and without counts. Constructed and destroyed as SymmetricMemory is.
 class PacketInbox {
  public:
-  // A buffer of no inbox is larger. It holds an A of 256 rows or a sum of 64, in even shards, to 32768 columns.
+  // A buffer of no inbox is larger. In even shards it holds an A of 256 rows to 32768 columns, of 512 to 16384, or a sum
+  // of 64 rows to 32768.
   static constexpr std::size_t kMostBufferBytes = std::size_t{16} << 20;
 
   PacketInbox() = default;

@@ -3,7 +3,7 @@
 //   - the loading thread issues TMA loads along k into a ring of slots;
 //   - one or two warpgroups multiply with WGMMA and store. While they store a tile, the ring fills for the next one;
 //   - the escort warp says to other ranks what they wait for, so that nobody who multiplies waits for a fence;
-//   - two sending warps push to other ranks what they multiply, where the Work does so.
+//   - two sending warps push this rank's part of X to the others, where the Work does so.
 //
 // The blocks of a cluster have the same columns of C and different rows. Each loads a part of W's rows for all of them
 // by multicast within the cluster, so L2 is read less: 32 KiB in place of 48 KiB for a step of 128 x 256 x 64 in a
@@ -26,7 +26,8 @@
 //     // The sending warps of all blocks; or the Work has none.
 //     template <VotingGroup G> void send(const G&) const;
 //     // The escort warp, before the sums may be stored and after they are: what was loaded is no longer in use then.
-//     // Between these two the exchange belongs to the threads that multiply, else to the escort.
+//     // Between these two the exchange belongs to the threads that multiply, else to the escort. before_store may leave one
+//     // TMA load in flight, which these threads await (Exchange::await_arrival).
 //     void before_store(const Item&, const Exchange&) const;
 //     void after_store(const Item&, const Exchange&) const;
 //     // The threads that multiply, each warpgroup with its part of the sums (Part below) and its staging memory; and,
@@ -109,7 +110,7 @@ struct Part {
 // Shared memory through which sums go to other ranks, and come from them, by TMA while the next tile is multiplied.
 struct Exchange {
   std::byte* memory;
-  sm90::Mbarrier& arrived;  // of one arrival; its phases are the Work's
+  sm90::Mbarrier& arrived;  // of one arrival; a phase for each load to `memory`
   const KernelWaits& waits;
   int& parity;  // each thread's own
 

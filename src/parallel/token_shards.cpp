@@ -48,8 +48,8 @@ void TokenShardStrategy::keep_dry(std::int64_t rows, std::int64_t hidden, DType 
   most_rows_ = std::max(most_rows_, rows);
   const FusedLimits limits = limits_of(rows, hidden, activations, ranks_);
   const auto taken = [](std::size_t bytes) { return round_up(bytes, SymmetricHeap::kAlignment); };
-  lane.dry_run->keep_symmetric(taken(AllGatherLinear::heap_bytes(ranks_, limits.gather)) +
-                               taken(LinearReduceScatter::heap_bytes(ranks_, limits.scatter)));
+  lane.dry_run->keep_symmetric(taken(AllGatherLinear::heap_bytes(ranks_, limits.gather, DeviceKind::cpu)) +
+                               taken(LinearReduceScatter::heap_bytes(ranks_, limits.scatter, DeviceKind::cpu)));
 }
 
 TokenShardStrategy::Fused& TokenShardStrategy::fused_for(std::int64_t rows, std::int64_t hidden, DType activations,

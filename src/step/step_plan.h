@@ -95,7 +95,7 @@ struct StepShape {
   int num_logit_rows = 0;
   int max_query_len = 0;    // the largest number of new tokens in one sequence
   int max_context_len = 0;  // the longest context; 0: not known
-  PartShapes parts = {};  // without tokens: the step is one part
+  PartShapes parts = {};    // without tokens: the step is one part
   StepChoices choices = {};
 };
 

@@ -33,8 +33,11 @@ Words joined(std::initializer_list<Words> parts) {
   return all;
 }
 
+// With a folder of its own: runs that start together fail now and then to make Open MPI's.
 ProgramResult launch(int ranks, const Words& command) {
-  return run_heddle(joined({{"launch", "-n", std::to_string(ranks), "--"}, command}));
+  const TemporaryFolder session;
+  return run_heddle(joined({{"launch", "-n", std::to_string(ranks), "--"}, command}),
+                    {.environment = {{"OMPI_MCA_orte_tmpdir_base", session.path().string()}}});
 }
 
 // Runs `heddle ARGUMENTS` on every rank; rank 1 with `of_rank_1` behind them.

@@ -43,6 +43,7 @@ struct Pipe {
   ::dup2(in, STDIN_FILENO);
   ::dup2(options.stdout_file.empty() ? out : ::open(options.stdout_file.c_str(), O_WRONLY), STDOUT_FILENO);
   ::dup2(err, STDERR_FILENO);
+  for (const auto& [name, value] : options.environment) ::setenv(name.c_str(), value.c_str(), 1);
   execute(arguments);
 }
 

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace heddle {
@@ -20,6 +21,7 @@ struct ProgramOptions {
   std::string stdout_file;                                         // where standard output goes instead of `out`
   std::function<void(int pid, const std::string& out)> on_output;  // called when `out` has grown
   std::chrono::seconds limit{60};                                  // then it is killed, and this throws
+  std::vector<std::pair<std::string, std::string>> environment;    // names and values beside those of this process
 };
 
 // `arguments` after the program's name. Throws std::runtime_error when it cannot be run or exceeds its time.

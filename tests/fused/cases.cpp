@@ -235,7 +235,7 @@ void all_reduce_course(CourseRank& rank, DType dtype) {
 std::size_t heap_bytes_of_fused_course(int ranks) {
   const AllGatherLinearLimits limits{
       .largest_shard = kMostRows, .other = kMostColumns, .dtype = DType::float32, .tile_rows = 1};
-  return 4 * (AllGatherLinear::heap_bytes(ranks, limits) + 4096) + (std::size_t{1} << 20) +
+  return 4 * (AllGatherLinear::heap_bytes(ranks, limits, DeviceKind::cpu) + 4096) + (std::size_t{1} << 20) +
          heap_bytes_of_norm_course(ranks);
 }
 

@@ -185,12 +185,14 @@ std::size_t heap_bytes_of_fused_gpu_course(int ranks) {
   std::size_t most = 0;
   for (const GpuForm& form : kForms) {
     for (const Sharded sharded : {Sharded::rows, Sharded::columns})
-      most = std::max(most, AllGatherLinear::heap_bytes(ranks, gather_limits_of(sharded, form)));
-    most = std::max(
-        {most,
-         LinearReduceScatter::heap_bytes(
-             ranks, {.largest_shard = form.most_rows, .n = out_of(form), .tile_rows = form.tile_rows}),
-         LinearAllReduce::heap_bytes(ranks, {.m = form.most_rows, .n = out_of(form), .tile_rows = form.tile_rows})});
+      most = std::max(most, AllGatherLinear::heap_bytes(ranks, gather_limits_of(sharded, form), DeviceKind::cuda));
+    most =
+        std::max({most,
+                  LinearReduceScatter::heap_bytes(
+                      ranks, {.largest_shard = form.most_rows, .n = out_of(form), .tile_rows = form.tile_rows},
+                      DeviceKind::cuda),
+                  LinearAllReduce::heap_bytes(
+                      ranks, {.m = form.most_rows, .n = out_of(form), .tile_rows = form.tile_rows}, DeviceKind::cuda)});
   }
   for (const GpuDecodeForm& form : kDecodeForms)
     most = std::max(most, FlashDecode::heap_bytes(ranks, gpu_decode_limits(form)));

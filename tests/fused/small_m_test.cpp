@@ -269,8 +269,10 @@ TEST(PacketInboxSize, IsThatOfTheLimitsUpToTheMostAndNeverOverflows) {
   const AllGatherLinearLimits limits{.largest_shard = 4096, .other = 8192, .dtype = DType::bfloat16};
   AllGatherLinearLimits wide = limits;
   wide.dtype = DType::float32;  // is not gathered by packets
-  EXPECT_LT(AllGatherLinear::heap_bytes(2, limits), AllGatherLinear::heap_bytes(2, wide));
-  EXPECT_THROW(LinearAllReduce::heap_bytes(2, {.m = 1, .n = std::int64_t{1} << 62}), InputError);
+  constexpr DeviceKind kGpu = DeviceKind::cuda, kCpu = DeviceKind::cpu;
+  EXPECT_LT(AllGatherLinear::heap_bytes(2, limits, kGpu), AllGatherLinear::heap_bytes(2, wide, kGpu));
+  EXPECT_LT(AllGatherLinear::heap_bytes(2, limits, kCpu), AllGatherLinear::heap_bytes(2, limits, kGpu));
+  EXPECT_THROW(LinearAllReduce::heap_bytes(2, {.m = 1, .n = std::int64_t{1} << 62}, kGpu), InputError);
 }
 
 TEST(PacketGrid, HasAPacketALaneUntilItHasAllLanes) {

@@ -314,14 +314,14 @@ std::unique_ptr<FusedCase> make_case(FusedOperator fused, const FusedShape& shap
   return std::make_unique<ReduceCase>(fused, shape, rank);
 }
 
-std::size_t heap_bytes_of(FusedOperator fused, const FusedShape& shape, int ranks) {
+std::size_t heap_bytes_of(FusedOperator fused, const FusedShape& shape, int ranks, DeviceKind device) {
   switch (fused) {
     case FusedOperator::all_gather_linear:
-      return AllGatherLinear::heap_bytes(ranks, gather_limits(shape, ranks));
+      return AllGatherLinear::heap_bytes(ranks, gather_limits(shape, ranks), device);
     case FusedOperator::linear_reduce_scatter:
-      return LinearReduceScatter::heap_bytes(ranks, ReduceCase::scatter_limits(shape, ranks));
+      return LinearReduceScatter::heap_bytes(ranks, ReduceCase::scatter_limits(shape, ranks), device);
     case FusedOperator::linear_all_reduce:
-      return LinearAllReduce::heap_bytes(ranks, {.m = shape.m, .n = shape.n});
+      return LinearAllReduce::heap_bytes(ranks, {.m = shape.m, .n = shape.n}, device);
   }
   return 0;
 }
@@ -357,7 +357,7 @@ void run_linear_bench(FusedOperator fused, const LinearBenchOptions& options) {
                                {"k", shape.k},
                                {"shard", shape.sharded == Sharded::rows ? "m" : "k"},
                                {"dtype", name_of(shape.dtype)}},
-                     .heap_bytes = heap_bytes_of(fused, shape, options.num_ranks()),
+                     .heap_bytes = heap_bytes_of(fused, shape, options.num_ranks(), shape.device),
                      .make = [fused, shape](const FusedRank& rank) { return make_case(fused, shape, rank); }});
   }
   run_fused_bench(name_of(fused), options, devices, cases);
@@ -395,7 +395,8 @@ void add_linear_benchmark(CLI::App& bench, FusedOperator fused, const std::strin
     add_number_option<int>(*command, "--tile", options->shape.tile,
                            "Of the GEMM on GPUs, as fused/ numbers them; default -1, by shape", {.min = -1, .max = 15});
     add_number_option<int>(*command, "--transfer-sms", options->shape.transfer_sms,
-                           "SMs of a GPU that offer tiles for pull; default 4", {.min = 1, .max = 64});
+                           "SMs of a GPU that offer tiles for pull, or push them to the plain kernel; default 4",
+                           {.min = 1, .max = 64});
   }
   command->callback([fused, options] { run_linear_bench(fused, *options); });
 }

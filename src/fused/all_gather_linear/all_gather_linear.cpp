@@ -134,8 +134,9 @@ std::string_view name_of(GatherVariant variant) {
   return "?";
 }
 
-std::size_t AllGatherLinear::heap_bytes(int world_size, const AllGatherLinearLimits& limits) {
+std::size_t AllGatherLinear::heap_bytes(int world_size, const AllGatherLinearLimits& limits, DeviceKind device) {
   const std::size_t tiles = TileChannel::heap_bytes(world_size, channel_shape(limits));
+  if (device == DeviceKind::cpu) return tiles;
   return checked_add(round_up(tiles, SymmetricHeap::kAlignment),
                      PacketInbox::heap_bytes(inbox_buffer_bytes(world_size, limits)), kGatherInbox);
 }
@@ -144,8 +145,8 @@ AllGatherLinear::AllGatherLinear(Fabric& fabric, Ranks team, const AllGatherLine
     : limits_(limits), tiles_(fabric, std::move(team), channel_shape(limits), "all_gather_linear") {
   ready_ = Event(fabric.device());
   sent_ = Event(fabric.device());
-  if (on_gpu()) inbox_ = PacketInbox(fabric, inbox_buffer_bytes(fabric.size(), limits));
   if (const std::size_t bytes = whole_rows_bytes(); bytes > 0) whole_rows_ = Buffer(bytes, fabric.device());
+  if (on_gpu()) inbox_ = PacketInbox(fabric, inbox_buffer_bytes(fabric.size(), limits));  // last, as the ranks meet
 }
 
 std::size_t AllGatherLinear::whole_rows_bytes() const {

@@ -12,7 +12,7 @@
 //
 // On a GPU one persistent GEMM serves all variants: its loads wait for the tiles that they need, and only the address
 // from which they load differs. By push its own blocks send this rank's shard while they multiply. Up to 256 rows of A, or
-// 512 that are sharded, a kernel gathers them by push (in packets that carry their own arrival) or pull, beside which the
+// 512 where A is sharded on M, a kernel gathers them by push (in packets that carry their own arrival) or pull, beside which the
 // GEMM of kernels/linear begins to load W (gather_small_m_sm90.cu); the first call of more than 64 rows then loads
 // cuBLASLt, so it comes before a graph capture. It takes x and W of one 16-bit dtype in rows that are aligned to 16 bytes;
 // anything else runs in a plain kernel. On the CPU y has the bits of `linear` over the whole A: a tile of rows is
@@ -74,9 +74,10 @@ class AllGatherLinear {
   AllGatherLinear(Fabric& fabric, Ranks team, const AllGatherLinearLimits& limits);
 
   // Bytes of each rank's symmetric heap that it takes while it lives.
-  static std::size_t heap_bytes(int world_size, const AllGatherLinearLimits& limits);
+  static std::size_t heap_bytes(int world_size, const AllGatherLinearLimits& limits, DeviceKind device);
 
-  // Enqueues the GEMM on the lane and the transfers on `transfers`, another stream of the same device. What is enqueued
+  // Enqueues the GEMM on the lane and the transfers, where the GEMM does not send, on `transfers`, another stream of the
+  // same device. What is enqueued
   // on the lane's stream before comes before both; what is enqueued there later comes after both, so x may be overwritten
   // then. Allocates no tensors. On a GPU the lane's SMs are this rank's alone (Fabric::device_share): blocks that wait for
   // other ranks are resident on all of them. Throws InvalidArgument unless params fit the limits and `linear`. A rank that stops is named

@@ -34,15 +34,15 @@ inline OwnShard shard_of(const GatherCall& call) {
   return {static_cast<const std::byte*>(x.data), static_cast<std::size_t>(x.row_stride) * size_of(x.dtype)};
 }
 
-// The most rows of A that push and pull gather before the GEMM, since its tiles are too few to hide a transfer. Of 512 rows
-// that are sharded, those of each of two ranks would take all SMs by themselves, and W would come from memory for each.
+// The most rows of A that push and pull gather before the GEMM, since its tiles are too few to hide a transfer. Where 512 rows
+// are sharded, those of each of two ranks would take all SMs by themselves, and W would come from memory for each.
 constexpr std::int64_t gather_first_rows(bool of_rows) {
   return of_rows ? 512 : 256;
 }
 
 // Of push and pull, of at most gather_first_rows(): gathers A into `whole`, where it is packed, and multiplies, on the lane
-// alone. Push goes by packets, which win over slots with flags up to 8 MiB of A (collectives/algorithm.cpp): all of it, but
-// where K is more than 16384.
+// alone. Push goes by packets, which win over slots with flags up to 8 MiB of A (collectives/algorithm.cpp): all of 256 rows
+// to K = 16384, of 512 to 8192; beyond that nobody has measured.
 bool is_for_small_m(const GatherCall& call);
 void gather_small_m_sm90(const GatherCall& call, void* whole, const Lane& lane);
 

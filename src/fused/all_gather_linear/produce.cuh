@@ -31,8 +31,8 @@ struct RowsOfPart {
   }
 };
 
-// Alg. 2 by the blocks that multiply: each sends some parts of tiles to every other rank. Rows are whole, aligned vectors of
-// 16 bytes.
+// Alg. 2 by the blocks that multiply: each sends some parts of tiles to every other rank. Rows must be whole, aligned vectors of
+// 16 bytes, as those that TMA loads are.
 struct PushParts {
   OwnShard shard;
   int parts = 0;  // of a tile, by a group each; 0: others send it

@@ -31,7 +31,8 @@ struct ShardPackets {
 
 // Every rank sends as many packets as the largest shard has; those behind its own shard have no data. So every rank
 // hears from every other in each call, as it must (device/low_latency.cuh), and a lane knows without index maths what it
-// awaits. Groups need not run at once: a lane waits for packets of the indices that it has sent itself.
+// awaits. A lane waits for packets of the indices that it has sent itself; so
+// either all groups of a rank run at once, or all ranks have as many and begin them in order.
 // Inbox: [rank][packet of its shard].
 struct PushSmallM {
   ShardPackets packets;

@@ -39,12 +39,12 @@ struct LinearAllReduce::Call {
   Tensor y;
 };
 
-std::size_t LinearAllReduce::heap_bytes(int world_size, const LinearAllReduceLimits& limits) {
+std::size_t LinearAllReduce::heap_bytes(int world_size, const LinearAllReduceLimits& limits, DeviceKind device) {
   std::size_t most = 0;  // a smaller team sums more rows per rank
   for (int ranks = 1; ranks <= world_size; ++ranks) {
     const PartialLimits partials = partial_limits(ranks, limits);
-    most = std::max(
-        most, PartialTiles::heap_bytes(world_size, partials) + PartialTiles::channel_heap_bytes(world_size, partials));
+    most = std::max(most, PartialTiles::heap_bytes(world_size, partials, device) +
+                              PartialTiles::channel_heap_bytes(world_size, partials, device));
   }
   return most;
 }
@@ -57,8 +57,7 @@ LinearAllReduce::LinearAllReduce(Fabric& fabric, Ranks team, const LinearAllRedu
             kAllReduce) {}
 
 void LinearAllReduce::operator()(const LinearAllReduceParams& params, const Lane& lane) {
-  const Call call{{Shards::even(params.x.rows, partials_.peers().size), params.x, params.weight},
-                  params.y};
+  const Call call{{Shards::even(params.x.rows, partials_.peers().size), params.x, params.weight}, params.y};
   partials_.check(call.product, params.y, params.x.rows, lane, kAllReduce);
   if (params.x.rows == 0 || lane.dry_run != nullptr) return;
   const Span span(lane.stream, "linear");

@@ -3,7 +3,8 @@
 // all-reduce, and no rank waits for a whole phase. Of few rows on a GPU the whole product goes by packets, in one trip or
 // in two (linear_reduce_scatter/reduce_small_m.cuh).
 //
-// Sums are in float32 and in rank order, and each is taken once, or alike on every rank: all ranks have equal bits.
+// Sums are in float32 and in rank order. One rank takes each, or, in one trip, every rank takes it in the same order: all
+// ranks have equal bits.
 #pragma once
 
 #include "fused/linear_reduce_scatter/partial_tiles.h"
@@ -27,7 +28,7 @@ class LinearAllReduce {
  public:
   LinearAllReduce(Fabric& fabric, Ranks team, const LinearAllReduceLimits& limits);
 
-  static std::size_t heap_bytes(int world_size, const LinearAllReduceLimits& limits);
+  static std::size_t heap_bytes(int world_size, const LinearAllReduceLimits& limits, DeviceKind device);
 
   void operator()(const LinearAllReduceParams& params, const Lane& lane);
 

@@ -24,8 +24,8 @@ class LinearReduceScatter {
   // Collective, and throws, as PartialTiles does.
   LinearReduceScatter(Fabric& fabric, Ranks team, const PartialLimits& limits);
 
-  static std::size_t heap_bytes(int world_size, const PartialLimits& limits) {
-    return PartialTiles::heap_bytes(world_size, limits);
+  static std::size_t heap_bytes(int world_size, const PartialLimits& limits, DeviceKind device) {
+    return PartialTiles::heap_bytes(world_size, limits, device);
   }
 
   // Enqueues. Throws InvalidArgument unless params fit the limits and `linear`. A rank that stops is named by

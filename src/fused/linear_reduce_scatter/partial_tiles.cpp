@@ -47,23 +47,22 @@ TileChannelShape PartialTiles::channel_shape(const PartialLimits& limits, Device
           .tile_bytes = static_cast<std::size_t>(rows) * static_cast<std::size_t>(columns) * sizeof(float)};
 }
 
-std::size_t PartialTiles::channel_heap_bytes(int world_size, const PartialLimits& limits) {
-  const std::size_t bytes = std::max(TileChannel::heap_bytes(world_size, channel_shape(limits, DeviceKind::cpu)),
-                                     TileChannel::heap_bytes(world_size, channel_shape(limits, DeviceKind::cuda)));
-  return round_up(bytes, SymmetricHeap::kAlignment);
+std::size_t PartialTiles::channel_heap_bytes(int world_size, const PartialLimits& limits, DeviceKind device) {
+  return round_up(TileChannel::heap_bytes(world_size, channel_shape(limits, device)), SymmetricHeap::kAlignment);
 }
 
-std::size_t PartialTiles::heap_bytes(int world_size, const PartialLimits& limits) {
-  const std::size_t channel = channel_heap_bytes(world_size, limits);
+std::size_t PartialTiles::heap_bytes(int world_size, const PartialLimits& limits, DeviceKind device) {
+  const std::size_t channel = channel_heap_bytes(world_size, limits, device);
+  if (device == DeviceKind::cpu) return channel;
   return checked_add(channel, PacketInbox::heap_bytes(inbox_buffer_bytes(world_size, limits)), kSumInbox);
 }
 
 PartialTiles::PartialTiles(Fabric& fabric, Ranks team, const PartialLimits& limits, std::string_view who)
     : limits_(limits), tiles_(fabric, std::move(team), channel_shape(limits, fabric.device().kind), who) {
   if (!on_gpu()) return;
-  inbox_ = PacketInbox(fabric, inbox_buffer_bytes(fabric.size(), limits));
   product_ = Buffer(static_cast<std::size_t>(kReduceSmallM) * static_cast<std::size_t>(limits.n) * sizeof(float),
                     fabric.device());
+  inbox_ = PacketInbox(fabric, inbox_buffer_bytes(fabric.size(), limits));  // last, as the ranks meet
 }
 
 void PartialTiles::check(const PartialProduct& product, const Tensor& y, std::int64_t y_rows, const Lane& lane,

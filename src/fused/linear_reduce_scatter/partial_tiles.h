@@ -41,9 +41,9 @@ class PartialTiles {
   // Collective, as TileChannel. Throws InvalidArgument, naming `who`, unless the limits are positive.
   PartialTiles(Fabric& fabric, Ranks team, const PartialLimits& limits, std::string_view who);
 
-  // On either kind of device. channel_heap_bytes: of one TileChannel of this shape.
-  static std::size_t heap_bytes(int world_size, const PartialLimits& limits);
-  static std::size_t channel_heap_bytes(int world_size, const PartialLimits& limits);
+  static std::size_t heap_bytes(int world_size, const PartialLimits& limits, DeviceKind device);
+  // Of one TileChannel of this shape.
+  static std::size_t channel_heap_bytes(int world_size, const PartialLimits& limits, DeviceKind device);
   static TileChannelShape channel_shape(const PartialLimits& limits, DeviceKind device);
 
   // Throws InvalidArgument unless the product fits the limits and `linear` takes it. `y`: this rank's result.
@@ -72,8 +72,8 @@ class PartialTiles {
  private:
   PartialLimits limits_;
   TileChannel tiles_;
-  PacketInbox inbox_;  // this and the next: on a GPU, of calls of few rows
-  Buffer product_;
+  PacketInbox inbox_;  // on a GPU, of calls of few rows
+  Buffer product_;     // likewise: what the GEMM leaves to be summed
 };
 
 }  // namespace heddle

@@ -217,7 +217,8 @@ struct PartialWork {
   int k_steps;
 
   static_assert(TileShape::kColumns == Fragments::kColumns);
-  static constexpr int kTogether = 2048 / (TileShape::kRows * TileShape::kCluster);  // tokens, as in all_gather_linear
+  // Rows of clusters' tiles, of 2048 tokens, that are taken together, column by column, so that L2 holds W's.
+  static constexpr int kTogether = 2048 / (TileShape::kRows * TileShape::kCluster);
 
   // Those of one owner: row tiles of a cluster's blocks side by side.
   __device__ GroupedTiles tiles(int owner) const {

@@ -36,8 +36,9 @@ struct PartialCall {
   Peers peers;
 };
 
-// One kernel: multiplies the tiles of all ranks into their inboxes, then sums this rank's; of an all-reduce it sends the
-// sums to all ranks, and takes theirs.
+// One kernel: multiplies the tiles of other ranks into their inboxes, and adds their products to its own tiles (a plain
+// kernel has an inbox for those as well, and sums behind the GEMM); of an all-reduce it sends the sums to all ranks, and
+// takes theirs.
 void partial_linear_sm90(const PartialCall& call, const Lane& lane);
 
 // The same of at most kReduceSmallM rows of x in two kernels, where the inbox holds their packets. `product`: room for M

@@ -69,7 +69,7 @@ struct AttentionParams {
 };
 
 // The scratch that steps of up to these sizes need on a GPU. Zero it once before the first call. Attention then uses it
-// for all layers and steps of one stream; each call leaves zeros where it wants them.
+// for all layers and steps of one stream; after each call its counters are zero again, the rest holds anything.
 std::size_t attention_scratch_bytes(int max_tokens, int max_sequences, int num_heads, int head_dim);
 
 struct AttentionPlanParams {
@@ -99,7 +99,8 @@ void plan_attention(const AttentionPlanParams& params, const Lane& lane);
 
 // Enqueues on the lane's stream. Throws InvalidArgument unless shapes fit, head_dim <= kMaxHeadDim and window >= 0, and
 // on a GPU unless there is a plan, scratch and 1 <= sequences.max_query_len <= num_tokens; the contents of `sequences`
-// are a precondition (paged_kv.h). On a GPU low-order bits depend on the lane's SMs. A launch depends only on shapes,
+// are a precondition (paged_kv.h). On a GPU low-order bits depend on the lane's SMs and, of prefill, on how many work
+// tiles the step has and on max_context_len. A launch depends only on shapes,
 // max_query_len, max_context_len and page_table_stride, so a captured step can be replayed with other context lengths.
 void attention(const AttentionParams& params, const Lane& lane);
 

@@ -590,6 +590,7 @@ __global__ void __launch_bounds__(kPrefillThreads, 1)
 }  // namespace
 
 std::size_t attention_prefill_scratch_bytes(int head_dim) {
+  if (!with_head_dim(head_dim, [](auto) {})) return 0;  // the kernel does not take it
   return kPrefillCounterBytes +
          sizeof(float) * static_cast<std::size_t>(kMostPrefillPartials) * prefill_partial_floats(head_dim);
 }

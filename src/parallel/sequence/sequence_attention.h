@@ -38,7 +38,7 @@ class SequenceAttention {
   // Enqueues one layer and returns. q, k, v and y are this rank's tokens, [batch, tokens, num_heads, head_dim],
   // contiguous, in the shape's dtype; y overlaps none of the others. They are read and written by the stream alone.
   // All ranks of the team call it equally often; all calls are of one stream, on a GPU that ranks share with the SMs of
-  // Fabric::device_share.
+  // Fabric::device_share. With several ranks what computes leaves one SM to the messages and barriers of the transfers.
   //
   //   y = softmax(q K^T * scale) V, with K and V of all tokens of the team; with PieceMask::causal those up to one's own
   //
