@@ -28,7 +28,7 @@ struct PacketMemory {
   std::uint8_t* codes = nullptr;
   PacketBlockState* blocks = nullptr;
 
-  std::size_t packets() const { return buffer_bytes / kPacketBytes; }  // that one call may use
+  std::size_t packets() const { return buffer_bytes / kVectorBytes; }  // of 16 bytes each, that one call may use
 };
 
 // Blocks and threads of a kernel in which each rank sends `packets` to another. One packet a lane while latency
