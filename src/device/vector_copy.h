@@ -34,6 +34,12 @@ HEDDLE_HOST_DEVICE void copy_words(const G& group, Word* destination, const Word
 
 }  // namespace detail
 
+// Copies `count` whole vectors. No lane may rely on another's part before group.sync().
+template <Group G>
+HEDDLE_HOST_DEVICE void copy_vectors(const G& group, Vector16* destination, const Vector16* source, std::size_t count) {
+  detail::copy_words(group, destination, source, count);
+}
+
 // Copies `bytes`; the ranges do not overlap. Uses 16-byte words if both addresses have the same offset from a multiple
 // of 16, narrower ones otherwise. No lane may rely on another's part before group.sync().
 template <Group G>

@@ -3,7 +3,9 @@
 #pragma once
 
 #include "device/channel_calls.h"
+#include "device/even_parts.h"
 #include "device/one_sided.h"
+#include "device/vector_copy.h"
 #include "fused/all_gather_linear/shard_tiles.h"
 #include "fused/tile_channel.h"
 
@@ -22,17 +24,8 @@ HEDDLE_HOST_DEVICE void put_tile(const G& group, const P& peers, int to, std::by
         from + static_cast<std::size_t>(row) * shard.row_stride_bytes, row_bytes);
 }
 
-// `part` of `parts` of the tile's rows.
-struct RowsOfPart {
-  std::int64_t begin, end;
-
-  static HEDDLE_HOST_DEVICE RowsOfPart of(std::int64_t rows, int part, int parts) {
-    return {rows * part / parts, rows * (part + 1) / parts};
-  }
-};
-
-// Alg. 2 by the blocks that multiply: each sends some parts of tiles to every other rank. Rows must be whole, aligned vectors of
-// 16 bytes, as those that TMA loads are.
+// Alg. 2 by the blocks that multiply: each sends some parts of tiles to every other rank. Rows must be whole, aligned
+// vectors of 16 bytes, as those that TMA loads are.
 struct PushParts {
   OwnShard shard;
   int parts = 0;  // of a tile, by a group each; 0: others send it
@@ -43,19 +36,20 @@ struct PushParts {
     const std::size_t row_bytes = tiles.row_bytes(peers.rank);
     for (int at = group.block(); at < tiles.tiles(peers.rank) * parts; at += group.blocks()) {
       const int tile = at / parts;
-      const RowsOfPart rows = RowsOfPart::of(tiles.rows(peers.rank, tile), at % parts, parts);
+      const auto rows = static_cast<std::uint64_t>(tiles.rows(peers.rank, tile)),
+                 of = static_cast<std::uint64_t>(parts), part = static_cast<std::uint64_t>(at % parts);
+      const std::uint64_t begin = begin_of_part(rows, part, of), end = begin_of_part(rows, part + 1, of);
       const std::byte* const from =
           shard.data + static_cast<std::size_t>(tiles.first_row(tile)) * shard.row_stride_bytes;
       for (int step = 1; step < peers.size; ++step) {
         const int to = (peers.rank + peers.size - step) % peers.size;
         if (!await_credit(group, peers, to, slots.channel, tile, "push: credit")) return;
         std::byte* const there = peers.at(to, slots.arriving(peers.rank, tile));
-        for (std::int64_t row = rows.begin; row < rows.end; ++row)
-          detail::copy_words(
-              group, reinterpret_cast<Vector16*>(there + static_cast<std::size_t>(row) * row_bytes),
-              reinterpret_cast<const Vector16*>(from + static_cast<std::size_t>(row) * shard.row_stride_bytes),
-              row_bytes / sizeof(Vector16));
-        fill_part(group, peers, to, slots.channel, tile, static_cast<std::uint64_t>(parts));
+        for (std::uint64_t row = begin; row < end; ++row)
+          copy_vectors(group, reinterpret_cast<Vector16*>(there + row * row_bytes),
+                       reinterpret_cast<const Vector16*>(from + row * shard.row_stride_bytes),
+                       row_bytes / sizeof(Vector16));
+        fill_part(group, peers, to, slots.channel, tile, of);
       }
     }
   }

@@ -56,8 +56,8 @@ struct SumPackets {
 
 // Sums are in float32 and rank order: all ranks have equal bits. Every rank gets as many packets as the one that sums
 // most rows; those behind its own rows have no data. So every rank hears from every other in each call, as it must
-// (device/low_latency.cuh). A lane waits for packets of the indices that it has sent itself; so
-// either all groups of a rank run at once, or all ranks have as many and begin them in order.
+// (device/low_latency.cuh). A lane waits for packets of the indices that it has sent itself; so either all
+// groups of a rank run at once, or all ranks have as many and begin them in order.
 // Inbox: products [rank][packet of this rank's rows], then, in two phases, sums [rank][packet of its rows].
 template <SmallSum kForm>
 struct ReduceSmallM {

@@ -100,8 +100,8 @@ void plan_attention(const AttentionPlanParams& params, const Lane& lane);
 // Enqueues on the lane's stream. Throws InvalidArgument unless shapes fit, head_dim <= kMaxHeadDim and window >= 0, and
 // on a GPU unless there is a plan, scratch and 1 <= sequences.max_query_len <= num_tokens; the contents of `sequences`
 // are a precondition (paged_kv.h). On a GPU low-order bits depend on the lane's SMs and, of prefill, on how many work
-// tiles the step has and on max_context_len. A launch depends only on shapes,
-// max_query_len, max_context_len and page_table_stride, so a captured step can be replayed with other context lengths.
+// tiles the step has and on max_context_len. A launch depends only on shapes, max_query_len, max_context_len and
+// page_table_stride, so a captured step can be replayed with other context lengths.
 void attention(const AttentionParams& params, const Lane& lane);
 
 }  // namespace heddle

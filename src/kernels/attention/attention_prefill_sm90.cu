@@ -16,6 +16,7 @@
 #include <type_traits>
 
 #include "base/checked.h"
+#include "device/even_parts.h"
 #include "device/launch_sm90.cuh"
 #include "device/tma_ring.h"
 #include "kernels/attention/attention_decode_sm90.h"
@@ -103,8 +104,11 @@ __device__ WorkTile find_work_tile(const PrefillParams& params, int index, int& 
       if (work.splits == 1) return work;
       work.partial = index;
       const int split = inside % work.splits, first = work.first_key / kKeys, count = work.last_key / kKeys + 1 - first;
-      work.last_key = min(work.last_key, (first + count * (split + 1) / work.splits) * kKeys - 1);
-      work.first_key = max(work.first_key, (first + count * split / work.splits) * kKeys);
+      const auto first_key_of = [&](int index) {
+        return (first + static_cast<int>(begin_of_part<std::uint32_t>(count, index, work.splits))) * kKeys;
+      };
+      work.last_key = min(work.last_key, first_key_of(split + 1) - 1);
+      work.first_key = max(work.first_key, first_key_of(split));
       return work;
     }
     total = __shfl_sync(~0u, up_to, 31);
