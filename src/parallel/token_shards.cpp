@@ -33,10 +33,17 @@ FusedLimits limits_of(std::int64_t rows, std::int64_t hidden, DType activations,
 }  // namespace
 
 TokenShardStrategy::TokenShardStrategy(const ModelRank& place, Slice vocabulary, std::int64_t vocab_size)
-    : TensorStrategy(place, vocabulary, vocab_size), ranks_(place.ranks) {
-  if (communicator() != nullptr && communicator()->fabric().device().kind != DeviceKind::cpu)
-    throw_error<InputError>("--tp-mode sequence: is for ranks on the CPU; use --tp-mode default on GPUs");
-}
+    : TensorStrategy(place, vocabulary, vocab_size), ranks_(place.ranks) {}
+
+TokenShardStrategy::Fused::Fused(Communicator& communicator, std::int64_t most_rows, std::int64_t hidden,
+                                 DType activations)
+    : rows(most_rows),
+      gather(communicator.fabric(), communicator.team(),
+             limits_of(most_rows, hidden, activations, communicator.size()).gather),
+      scatter(communicator.fabric(), communicator.team(),
+              limits_of(most_rows, hidden, activations, communicator.size()).scatter),
+      transfers(communicator.fabric().device().kind == DeviceKind::cpu ? Stream(pool)
+                                                                       : Stream(communicator.fabric().device())) {}
 
 Shards TokenShardStrategy::shards_of(std::int64_t rows) const {
   return Shards::even(rows, ranks_);
@@ -48,22 +55,21 @@ void TokenShardStrategy::keep_dry(std::int64_t rows, std::int64_t hidden, DType 
   most_rows_ = std::max(most_rows_, rows);
   const FusedLimits limits = limits_of(rows, hidden, activations, ranks_);
   const auto taken = [](std::size_t bytes) { return round_up(bytes, SymmetricHeap::kAlignment); };
-  lane.dry_run->keep_symmetric(taken(AllGatherLinear::heap_bytes(ranks_, limits.gather, DeviceKind::cpu)) +
-                               taken(LinearReduceScatter::heap_bytes(ranks_, limits.scatter, DeviceKind::cpu)));
+  const DeviceKind device = lane.stream.device().kind;
+  lane.dry_run->keep_symmetric(taken(AllGatherLinear::heap_bytes(ranks_, limits.gather, device)) +
+                               taken(LinearReduceScatter::heap_bytes(ranks_, limits.scatter, device)));
 }
 
 TokenShardStrategy::Fused& TokenShardStrategy::fused_for(std::int64_t rows, std::int64_t hidden, DType activations,
                                                          const Lane& lane) {
   if (fused_ != nullptr && rows <= fused_->rows) return *fused_;
-  Fabric& fabric = communicator()->fabric();
-  if (fused_ != nullptr) fabric.synchronize(lane.stream);  // the last calls are done; then the ranks meet
+  const bool on_gpu = lane.stream.device().kind == DeviceKind::cuda;
+  require(fused_ == nullptr || !on_gpu, "--tp-mode sequence: a step of {} tokens, planned for up to {}", rows,
+          most_rows_);
+  communicator()->fabric().synchronize(lane.stream);  // before memory is taken or given back, and the ranks meet
   fused_.reset();
-  const std::int64_t most = std::max(rows, most_rows_);
-  const FusedLimits limits = limits_of(most, hidden, activations, ranks_);
-  const Ranks& team = communicator()->team();
-  fused_ = std::unique_ptr<Fused>(new Fused{.rows = most,
-                                            .gather = AllGatherLinear(fabric, team, limits.gather),
-                                            .scatter = LinearReduceScatter(fabric, team, limits.scatter)});
+  fused_ = std::make_unique<Fused>(*communicator(), std::max(rows, most_rows_), hidden, activations);
+  fused_->transfers.set_wait_record(lane.stream.wait_record());
   return *fused_;
 }
 
@@ -104,13 +110,13 @@ Hidden TokenShardStrategy::wanted_rows(const Hidden& hidden, const WantedRows& w
 void TokenShardStrategy::gather(Tensor x, const Weight& weight, Tensor y, const Lane& lane) {
   const Shards shards = shards_of(x.rows);
   const int rank = communicator()->rank();
-  fused_for(x.rows, x.columns, x.dtype, lane)
-      .gather({.shards = shards,
-               .x = rows_of(x, shards.begin(rank), shards.count(rank)),
-               .weight = weight,
-               .y = y,
-               .variant = GatherVariant::push},
-              lane, transfers_);
+  Fused& fused = fused_for(x.rows, x.columns, x.dtype, lane);
+  fused.gather({.shards = shards,
+                .x = rows_of(x, shards.begin(rank), shards.count(rank)),
+                .weight = weight,
+                .y = y,
+                .variant = GatherVariant::push},
+               lane, fused.transfers);
 }
 
 void TokenShardStrategy::linear(Tensor x, const Weight& weight, LinearRole role, Tensor y, const Lane& lane) {

@@ -18,7 +18,7 @@
 
 namespace heddle {
 
-// CPU ranks with peer addresses; models without experts.
+// Ranks with peer addresses; models without experts.
 class TokenShardStrategy : public TensorStrategy {
  public:
   // As TensorStrategy. Throws InputError, naming the mode, where it cannot run.
@@ -33,12 +33,16 @@ class TokenShardStrategy : public TensorStrategy {
   void logits(Tensor x, const Weight& weight, Tensor y, const Lane& lane) override;
 
  private:
-  // Made at the first step for the largest that a dry run has seen; made again, by all ranks at the same step, when one has
-  // more rows.
+  // Made at the first step for the largest that a dry run has seen. On the CPU made again, by all ranks at the same step,
+  // when one has more rows; on a GPU graphs hold its addresses.
   struct Fused {
+    Fused(Communicator& communicator, std::int64_t rows, std::int64_t hidden, DType activations);
+
     std::int64_t rows;
     AllGatherLinear gather;
     LinearReduceScatter scatter;
+    ThreadPool pool{1};  // of transfers on the CPU
+    Stream transfers;
   };
 
   Shards shards_of(std::int64_t rows) const;
@@ -50,8 +54,6 @@ class TokenShardStrategy : public TensorStrategy {
   int ranks_;
   std::int64_t most_rows_ = 0;  // of all dry runs
   std::unique_ptr<Fused> fused_;
-  ThreadPool pool_{1};
-  Stream transfers_{pool_};
 };
 
 }  // namespace heddle

@@ -44,6 +44,7 @@ struct Operands {
   std::vector<float> x;  // what this rank holds of A, perhaps with columns that are not A's behind each row
   std::vector<bfloat16> x16, w16;
   std::vector<float> y;
+  std::vector<bfloat16> y16;
   Tensor x_view, y_view;
   Weight weight;
 
@@ -161,27 +162,6 @@ void check_summed(const Operands& call, std::int64_t first_row, const char* what
   }
 }
 
-void reduce_scatter_course(CourseRank& rank, DType dtype) {
-  LinearReduceScatter fused(rank.fabric, world_of(rank.fabric),
-                            {.largest_shard = kMostRows, .n = kMostOut, .tile_rows = kTileRows});
-  Draws shared(rank.course.seed + 3);
-  std::vector<std::pair<std::unique_ptr<Operands>, std::int64_t>> flying;
-  for (int number = 0; number < rank.course.calls; ++number) {
-    auto call = reduce_operands(shared, rank.fabric, dtype);
-    const Shards rows = drawn_shards(shared, call->m, rank.fabric.size());
-    const int me = rank.fabric.rank();
-    call->y.assign(static_cast<std::size_t>(rows.count(me) * call->n), std::nanf(""));
-    call->y_view = {call->y.data(), rows.count(me), call->n, call->n, DType::float32};
-    rank.be_late();
-    fused({.rows = rows, .x = call->x_view, .weight = call->weight, .y = call->y_view}, rank.stream);
-    flying.emplace_back(std::move(call), rows.begin(me));
-    if (std::ssize(flying) < rank.course.calls_in_flight && number + 1 < rank.course.calls) continue;
-    rank.fabric.synchronize(rank.stream);
-    for (const auto& [done, first_row] : flying) check_summed(*done, first_row, "linear_reduce_scatter", number);
-    flying.clear();
-  }
-}
-
 // The products of the ranks, as `linear` computes each, added in rank order: the bits that every rank must have.
 std::vector<float> sum_in_rank_order(const Operands& call, int ranks, Stream& stream) {
   std::vector<float> sum(static_cast<std::size_t>(call.m * call.n)), part(sum.size());
@@ -205,6 +185,52 @@ std::vector<float> sum_in_rank_order(const Operands& call, int ranks, Stream& st
   return sum;
 }
 
+// `first_row`: of the call's rows, the first that y has.
+void check_bits_of_sum(const Operands& call, std::int64_t first_row, CourseRank& rank, const char* what, int number) {
+  const std::vector<float> want = sum_in_rank_order(call, rank.fabric.size(), rank.stream);
+  const auto first = static_cast<std::size_t>(first_row * call.n);
+  const auto check = [&](const auto& y, const auto& narrowed, const auto& bits) {
+    for (std::size_t i = 0; i < y.size(); ++i)
+      if (bits(y[i]) != bits(narrowed(want[first + i])))
+        throw_error<Failure>("{}: call {} element {} is {}, and {} by sums in rank order", what, number, i,
+                             to_float(y[i]), want[first + i]);
+  };
+  if (call.y_view.dtype == DType::bfloat16)
+    check(call.y16, to_bfloat16, [](bfloat16 x) { return x.bits; });
+  else
+    check(
+        call.y, [](float x) { return x; }, [](float x) { return std::bit_cast<std::uint32_t>(x); });
+}
+
+// To y of x's dtype in every other call.
+void reduce_scatter_course(CourseRank& rank, DType dtype) {
+  LinearReduceScatter fused(rank.fabric, world_of(rank.fabric),
+                            {.largest_shard = kMostRows, .n = kMostOut, .tile_rows = kTileRows});
+  Draws shared(rank.course.seed + 3);
+  std::vector<std::pair<std::unique_ptr<Operands>, std::int64_t>> flying;
+  for (int number = 0; number < rank.course.calls; ++number) {
+    auto call = reduce_operands(shared, rank.fabric, dtype);
+    const Shards rows = drawn_shards(shared, call->m, rank.fabric.size());
+    const int me = rank.fabric.rank();
+    const auto elements = static_cast<std::size_t>(rows.count(me) * call->n);
+    const bool narrow = dtype == DType::bfloat16 && number % 2 == 1;
+    call->y.assign(narrow ? 0 : elements, std::nanf(""));
+    call->y16.assign(narrow ? elements : 0, to_bfloat16(std::nanf("")));
+    call->y_view = {narrow ? static_cast<void*>(call->y16.data()) : call->y.data(), rows.count(me), call->n, call->n,
+                    narrow ? dtype : DType::float32};
+    rank.be_late();
+    fused({.rows = rows, .x = call->x_view, .weight = call->weight, .y = call->y_view}, rank.stream);
+    flying.emplace_back(std::move(call), rows.begin(me));
+    if (std::ssize(flying) < rank.course.calls_in_flight && number + 1 < rank.course.calls) continue;
+    rank.fabric.synchronize(rank.stream);
+    for (const auto& [done, first_row] : flying) {
+      check_summed(*done, first_row, "linear_reduce_scatter", number);
+      check_bits_of_sum(*done, first_row, rank, "linear_reduce_scatter", number);
+    }
+    flying.clear();
+  }
+}
+
 void all_reduce_course(CourseRank& rank, DType dtype) {
   LinearAllReduce fused(rank.fabric, world_of(rank.fabric), {.m = kMostRows, .n = kMostOut, .tile_rows = kTileRows});
   Draws shared(rank.course.seed + 4);
@@ -220,11 +246,7 @@ void all_reduce_course(CourseRank& rank, DType dtype) {
     rank.fabric.synchronize(rank.stream);
     for (const auto& done : flying) {
       check_summed(*done, 0, "linear_all_reduce", number);
-      const std::vector<float> want = sum_in_rank_order(*done, rank.fabric.size(), rank.stream);
-      for (std::size_t i = 0; i < want.size(); ++i)
-        if (std::bit_cast<std::uint32_t>(done->y[i]) != std::bit_cast<std::uint32_t>(want[i]))
-          throw_error<Failure>("linear_all_reduce: call {} element {} is {}, and {} by sums in rank order", number, i,
-                               done->y[i], want[i]);
+      check_bits_of_sum(*done, 0, rank, "linear_all_reduce", number);
     }
     flying.clear();
   }

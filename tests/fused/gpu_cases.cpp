@@ -149,10 +149,11 @@ void reduce_scatter_on_gpus(GpuRank& gpu, const GpuForm& form) {
       [&](int number) -> GpuRank::Call {
         const ReduceOperands made = reduce_operands_on(gpu, form, n);
         const Shards rows = gpu.drawn_shards(made.m, 1);
-        const LinearReduceScatterParams params{.rows = rows,
-                                               .x = made.x,
-                                               .weight = made.weight,
-                                               .y = empty_result(gpu, rows.count(gpu.me()), n, DType::float32)};
+        const LinearReduceScatterParams params{
+            .rows = rows,
+            .x = made.x,
+            .weight = made.weight,
+            .y = empty_result(gpu, rows.count(gpu.me()), n, number % 2 == 0 ? DType::float32 : form.dtype)};
         return {.enqueue = [&gpu, &fused, params] { fused(params, gpu.lane()); },
                 .check =
                     [&gpu, params, made, number] {

@@ -39,6 +39,10 @@ class SharedGpu : public testing::Test {
   RankModels ranks(int count, std::chrono::nanoseconds deadline = std::chrono::seconds(20)) const {
     return load_ranks(model_, {.device = kFirstGpu}, count, {.deadline = deadline});
   }
+  RankModels ranks_in(TpMode mode, int count) const {
+    return load_ranks(model_, {.device = kFirstGpu, .tp_mode = mode}, count,
+                      {.steps = limits_.step, .deadline = std::chrono::seconds(20)});
+  }
 };
 
 class RanksOnOneGpu : public SharedGpu, public testing::WithParamInterface<int> {};
@@ -130,6 +134,15 @@ void expect_near(const std::vector<std::vector<float>>& found, const std::vector
 TEST_P(RanksOnOneGpu, GiveTheLogitsOfOneRank) {
   RankGroup one(ranks(1), limits_, 1), several(ranks(GetParam()), limits_, 1);
   expect_near(logits_of_course(several), logits_of_course(one), GetParam());
+}
+
+// Norms divided by token, transfers within the GEMMs; steps of few tokens have ranks without any.
+TEST_P(RanksOnOneGpu, GiveTheLogitsOfOneRankWhereEachNormalisesItsTokensAlone) {
+  RankGroup one(ranks(1), limits_, 1), several(ranks_in(TpMode::sequence, GetParam()), limits_, 1);
+  const auto expected = logits_of_course(one), found = logits_of_course(several);
+  expect_near(found, expected, GetParam());
+  for (int course = 0; course < 3; ++course)
+    EXPECT_EQ(differences(logits_of_course(several), found), "") << course;  // all steps replayed
 }
 
 // Two lanes on each rank's share of the SMs: sums over ranks beside computation, in graphs too.

@@ -33,11 +33,8 @@ std::vector<WeaveVariant> variants_of(int figure) {
             {TpMode::no_comm, SplitKind::smart},
             {TpMode::weave, SplitKind::equal},
             {TpMode::weave, SplitKind::smart}};
-  return {{TpMode::no_comm, SplitKind::none},
-          {TpMode::standard, SplitKind::none},
-          {TpMode::symmetric, SplitKind::none},
-          {TpMode::fused, SplitKind::none},
-          {TpMode::weave, SplitKind::smart}};
+  return {{TpMode::no_comm, SplitKind::none}, {TpMode::standard, SplitKind::none}, {TpMode::symmetric, SplitKind::none},
+          {TpMode::fused, SplitKind::none},   {TpMode::weave, SplitKind::smart},   {TpMode::sequence, SplitKind::none}};
 }
 
 std::vector<StepCase> prompts_of(const std::vector<int>& tokens) {

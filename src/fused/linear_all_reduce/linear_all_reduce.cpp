@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/error.h"
 #include "base/trace.h"
 #include "device/channel_calls.h"
 
@@ -59,6 +60,7 @@ LinearAllReduce::LinearAllReduce(Fabric& fabric, Ranks team, const LinearAllRedu
 void LinearAllReduce::operator()(const LinearAllReduceParams& params, const Lane& lane) {
   const Call call{{Shards::even(params.x.rows, partials_.peers().size), params.x, params.weight}, params.y};
   partials_.check(call.product, params.y, params.x.rows, lane, kAllReduce);
+  require(params.y.dtype == DType::float32, "{}: y is {}, expected float32", kAllReduce, name_of(params.y.dtype));
   if (params.x.rows == 0 || lane.dry_run != nullptr) return;
   const Span span(lane.stream, "linear");
   if (partials_.on_gpu()) return partials_.enqueue_on_gpu(call.product, params.y, sums_.slots(), lane);

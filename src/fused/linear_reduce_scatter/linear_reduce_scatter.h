@@ -14,7 +14,7 @@ struct LinearReduceScatterParams {
   Shards rows;    // of y, by the rank that keeps them; of any length up to the limit; the same on every rank
   Tensor x;       // [M, K of this rank], as `linear` takes it; any memory
   Weight weight;  // [n, K of this rank]; the bias of the sum is in one rank's
-  Tensor y;       // [rows.count(rank), n], float32; does not overlap x
+  Tensor y;  // [rows.count(rank), n], float32 or x's dtype, to which sums are then rounded once; does not overlap x
 };
 
 // One for each rank and team; owns the symmetric memory. The ranks of a team make the same calls in the same order; calls

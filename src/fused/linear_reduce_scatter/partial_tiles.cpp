@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "base/checked.h"
 #include "base/error.h"
@@ -9,7 +10,6 @@
 #include "fabric/symmetric_heap.h"
 #include "fused/linear_reduce_scatter/partial_tiles_sm90.h"
 #include "fused/linear_reduce_scatter/reduce_small_m.cuh"
-#include "fused/linear_reduce_scatter/sum_tile.cuh"
 #include "kernels/linear/linear.h"
 #include "kernels/linear/linear_cpu.h"
 #include "schedule/tile_order.h"
@@ -32,6 +32,24 @@ std::size_t inbox_buffer_bytes(int ranks, const PartialLimits& limits) {
                     summed_rows = static_cast<std::size_t>(std::min(limits.largest_shard, kReduceSmallM));
   return PacketInbox::buffer_bytes_for(
       ranks, checked_mul(std::max(2 * summed_rows, one_shot_rows), packets_of(row_bytes), kSumInbox));
+}
+
+// y = the sum of the ranks' products of its rows, packed and `bytes_apart` from one rank's to the next: added in rank order
+// and rounded once, so that it has the same bits wherever it is taken.
+void sum_products(const std::byte* products, std::size_t bytes_apart, int ranks, const Tensor& y) {
+  const auto columns = static_cast<std::size_t>(y.columns);
+  std::vector<float> sums(columns);
+  for (std::int64_t row = 0; row < y.rows; ++row) {
+    for (int rank = 0; rank < ranks; ++rank) {
+      const auto* const product =
+          reinterpret_cast<const float*>(products + static_cast<std::size_t>(rank) * bytes_apart) + row * y.columns;
+      if (rank == 0)
+        std::copy_n(product, columns, sums.begin());
+      else
+        for (std::size_t i = 0; i < columns; ++i) sums[i] += product[i];
+    }
+    convert(sums.data(), DType::float32, rows_of(y, row, 1).data, y.dtype, columns);
+  }
 }
 
 }  // namespace
@@ -74,10 +92,10 @@ void PartialTiles::check(const PartialProduct& product, const Tensor& y, std::in
   require(rows.total() == product.x.rows, "{}: shards hold {} rows, x has {}", who, rows.total(), product.x.rows);
   require(product.weight.out_features == limits_.n, "{}: the weight has {} out features, made for {}", who,
           product.weight.out_features, limits_.n);
-  require(y.rows == y_rows && y.columns == limits_.n && y.dtype == DType::float32 && y.row_stride >= y.columns &&
-              (y.data != nullptr || y_rows == 0),
-          "{}: y is [{}, {}] of {}, expected [{}, {}] of float32", who, y.rows, y.columns, name_of(y.dtype), y_rows,
-          limits_.n);
+  require(y.rows == y_rows && y.columns == limits_.n && (y.dtype == DType::float32 || y.dtype == product.x.dtype) &&
+              y.row_stride >= y.columns && (y.data != nullptr || y_rows == 0),
+          "{}: y is [{}, {}] of {}, expected [{}, {}] of float32 or x's {}", who, y.rows, y.columns, name_of(y.dtype),
+          y_rows, limits_.n, name_of(product.x.dtype));
   // The products lie in symmetric memory, which has no address here. GEMMs of few rows need no workspace on a GPU, as
   // these.
   Tensor x = product.x;
@@ -131,17 +149,12 @@ bool PartialTiles::push(const PartialProduct& product, ThreadPool& pool) const {
 bool PartialTiles::sum(const PartialProduct& product, int tile, const Tensor& y) const {
   const Peers& peers = tiles_.peers();
   const TileSlots& slots = tiles_.slots();
-  const SumTile sum{.partials = slots.arriving(0, tile),
-                    .bytes_apart = slots.tile_bytes * static_cast<std::size_t>(slots.channel.slots_per_peer),
-                    .y = static_cast<float*>(y.data),
-                    .rows = rows(product, peers.rank, tile),
-                    .columns = limits_.n,
-                    .y_stride = y.row_stride};
-  for (int p = 0; p < peers.size; ++p) {
+  for (int p = 0; p < peers.size; ++p)
     if (p != peers.rank && !await_full(HostThread{}, peers, p, slots.channel, tile, "reduce: tile")) return false;
-    sum(HostThread{}, p);
+  sum_products(slots.arriving(0, tile), slots.tile_bytes * static_cast<std::size_t>(slots.channel.slots_per_peer),
+               peers.size, y);
+  for (int p = 0; p < peers.size; ++p)
     if (p != peers.rank) give_back(HostThread{}, peers, p, slots.channel, tile, 1);
-  }
   return true;
 }
 

@@ -46,7 +46,8 @@ class PartialTiles {
   static std::size_t channel_heap_bytes(int world_size, const PartialLimits& limits, DeviceKind device);
   static TileChannelShape channel_shape(const PartialLimits& limits, DeviceKind device);
 
-  // Throws InvalidArgument unless the product fits the limits and `linear` takes it. `y`: this rank's result.
+  // Throws InvalidArgument unless the product fits the limits and `linear` takes it. `y`: this rank's result, float32 or
+  // of x's dtype.
   void check(const PartialProduct& product, const Tensor& y, std::int64_t y_rows, const Lane& lane,
              std::string_view who) const;
 
@@ -57,7 +58,8 @@ class PartialTiles {
   // Multiplies the tiles of all ranks, those of the next rank first and its own last (schedule/tile_order.h), so that
   // the transfers hide behind the GEMM.
   bool push(const PartialProduct& product, ThreadPool& pool) const;
-  // Waits for all ranks' products of own tile `tile` and stores their sum to `y`, its rows: in float32 and rank order.
+  // Waits for all ranks' products of own tile `tile` and stores their sum to `y`, its rows: added in float32 and rank
+  // order, and rounded once.
   bool sum(const PartialProduct& product, int tile, const Tensor& y) const;
 
   int tiles(const PartialProduct& product, int rank) const {

@@ -37,11 +37,9 @@ struct PartialSlots {
   Shards shards;
   TileSlots partials, sums;
   Peers peers;
-  float* y;
-  std::int64_t n, y_stride;
+  KernelOutput y;
   int slot_rows, column_tiles;
-  bool to_all;   // an all-reduce: y has the rows of all ranks
-  bool y_pairs;  // even columns of y are aligned to two floats
+  bool to_all;  // an all-reduce: y has the rows of all ranks
 
   __device__ int row_tiles(int owner) const {
     return static_cast<int>((shards.count(owner) + slot_rows - 1) / slot_rows);
@@ -56,7 +54,7 @@ struct PartialSlots {
 
   __device__ SlotItem of_owner(int owner, int index) const {
     const int row_tile = index / column_tiles, column_tile = index % column_tiles;
-    const std::int64_t left = n - column_tile * kPartialColumns;
+    const std::int64_t left = y.columns - column_tile * kPartialColumns;
     return {.owner = owner,
             .row_tile = row_tile,
             .column_tile = column_tile,
@@ -87,14 +85,8 @@ struct PartialSlots {
   }
   __device__ void store_row(const SlotItem& item, int row, int column, float first, float second) const {
     if (row >= item.rows || column >= item.columns) return;
-    float* const to = y + ((to_all ? shards.begin(item.owner) : 0) + item.first_row + row) * y_stride +
-                      item.column_tile * kPartialColumns + column;
-    if (y_pairs && column + 1 < item.columns) {
-      *reinterpret_cast<float2*>(to) = make_float2(first, second);
-      return;
-    }
-    to[0] = first;
-    if (column + 1 < item.columns) to[1] = second;
+    y.store_pair((to_all ? shards.begin(item.owner) : 0) + item.first_row + row,
+                 item.column_tile * kPartialColumns + column, first, second);
   }
 
   // f(vectors) for the slot's vectors that y has some of, which the group's lanes share: kTogether of them at a time, so
@@ -205,13 +197,13 @@ struct PartialItem {
 // The exchange of a block has the sums of one slot, in the slot's order. TMA takes a tile of another owner from there to
 // its inbox, and brings a product of another rank to it for an own tile, both while the next tile is multiplied or
 // this one still is.
-template <class TileShape>
+template <class T, class TileShape>
 struct PartialWork {
   using Item = PartialItem;
   using Exchange = tile_gemm::Exchange;
 
   CUtensorMap x, w;
-  TileOutput<float> y;
+  TileOutput<T> y;
   PartialSlots slots;
   const float* bias;
   int k_steps;
@@ -361,7 +353,8 @@ struct PartialWork {
 #pragma unroll
     for (int i = 0; i < kSums / 4; ++i) {
       const int column = item.first_w_row + part.column(i);
-      const float first = column < slots.n ? bias[column] : 0, second = column + 1 < slots.n ? bias[column + 1] : 0;
+      const std::int64_t n = slots.y.columns;
+      const float first = column < n ? bias[column] : 0, second = column + 1 < n ? bias[column + 1] : 0;
       sums[4 * i] += first;
       sums[4 * i + 1] += second;
       sums[4 * i + 2] += first;
@@ -423,7 +416,7 @@ __device__ DeviceWarps multipliers() {
 
 template <class T, class TileShape>
 __global__ void __launch_bounds__(TileShape::kThreads, 1)
-    partial_tiles(const __grid_constant__ PartialWork<TileShape> work, const __grid_constant__ KernelWaits waits) {
+    partial_tiles(const __grid_constant__ PartialWork<T, TileShape> work, const __grid_constant__ KernelWaits waits) {
   const bool multiplies = tile_gemm::run<T, TileShape>(work, waits);
   if (multiplies && work.slots.to_all) work.slots.take_sums(multipliers<TileShape>());
 }
@@ -469,13 +462,10 @@ PartialSlots slots_of(const PartialCall& call) {
           .partials = call.partials,
           .sums = call.sums,
           .peers = call.peers,
-          .y = static_cast<float*>(call.y.data),
-          .n = call.weight.out_features,
-          .y_stride = call.y.row_stride,
+          .y = output_of(call.y, nullptr),
           .slot_rows = static_cast<int>(call.slot_rows),
           .column_tiles = partial_column_tiles(call.weight.out_features),
-          .to_all = call.sums.inbox != nullptr,
-          .y_pairs = is_aligned(call.y.data, sizeof(float2)) && call.y.row_stride % 2 == 0};
+          .to_all = call.sums.inbox != nullptr};
 }
 
 // Tiles of C, `rows` of which stand side by side in a cluster.
@@ -529,10 +519,10 @@ void enqueue_partial_tiles(const PartialCall& call, const Lane& lane) {
                                            .swizzle = CU_TENSOR_MAP_SWIZZLE_128B,
                                            .promotion = CU_TENSOR_MAP_L2_PROMOTION_L2_256B});
   };
-  const PartialWork<TileShape> work{
+  const PartialWork<T, TileShape> work{
       .x = map(call.x.data, call.x.rows, call.x.row_stride, TileShape::kRows),
       .w = map(call.weight.row(0), call.weight.out_features, call.x.columns, TileShape::kWBoxRows),
-      .y = tile_output_of<float>(kPartialName, call.y, nullptr),
+      .y = tile_output_of<T>(kPartialName, call.y, nullptr),
       .slots = slots_of(call),
       .bias = call.weight.bias,
       .k_steps = static_cast<int>(ceil_div<std::int64_t>(call.x.columns, tile_gemm::kDepth))};

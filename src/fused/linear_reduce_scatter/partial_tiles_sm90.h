@@ -28,7 +28,7 @@ struct PartialCall {
   Shards rows;             // of the sum, by the rank that takes it
   Tensor x;                // [M, K of this rank]
   Weight weight;           // [n, K of this rank]
-  Tensor y;                // float32: this rank's rows, or, of an all-reduce, all rows
+  Tensor y;                // float32 or x's dtype: this rank's rows, or, of an all-reduce, all rows
   std::int64_t slot_rows;  // partial_rows()
   TileSlots partials;      // slot: row tile of the receiver * column tiles + column tile
   TileSlots sums;          // of an all-reduce, by the rank that sums; without memory of a reduce-scatter

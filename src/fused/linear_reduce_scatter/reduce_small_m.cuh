@@ -2,11 +2,15 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "device/low_latency.cuh"
 #include "device/packet_sum.cuh"
+#include "device/unrolled.cuh"
+#include "device/widen.h"
 #include "fused/packet_inbox.h"
 #include "fused/shards.h"
 
@@ -59,13 +63,16 @@ struct SumPackets {
 // (device/low_latency.cuh). A lane waits for packets of the indices that it has sent itself; so either all
 // groups of a rank run at once, or all ranks have as many and begin them in order.
 // Inbox: products [rank][packet of this rank's rows], then, in two phases, sums [rank][packet of its rows].
-template <SmallSum kForm>
+// Y: float, or, of a reduce-scatter, a 16-bit float, to which sums are rounded.
+template <SmallSum kForm, class Y = float>
 struct ReduceSmallM {
+  static_assert(std::is_same_v<Y, float> || kForm == SmallSum::scattered, "sums that travel on are not rounded");
+
   SumPackets packets;  // of this form
   std::uint32_t most;  // packets.most()
   PacketMemory memory;
   const float* product;  // [M, n], packed
-  float* y;              // this rank's rows, or, where sums go to all, all rows
+  Y* y;                  // this rank's rows, or, where sums go to all, all rows
   std::int64_t y_stride;
 
   template <VotingGroup G, PeerAddressing P>
@@ -107,6 +114,7 @@ struct ReduceSmallM {
   }
 
  private:
+  static constexpr int kFloats = static_cast<int>(kPacketBytes / sizeof(float));
   static constexpr int kAtOnce = 4;  // ranks whose packets a lane sends or awaits together
 
   HEDDLE_HOST_DEVICE std::size_t row_bytes() const { return static_cast<std::size_t>(packets.n) * sizeof(float); }
@@ -123,8 +131,29 @@ struct ReduceSmallM {
     const std::uint32_t index = static_cast<std::uint32_t>(i), of_row = packets.of_row();
     if (index >= packets.count(owner)) return;
     const std::int64_t first = kForm == SmallSum::two_phase ? packets.first_row(owner) : 0;
-    store_packet(reinterpret_cast<std::byte*>(y + (first + index / of_row) * y_stride), index % of_row, row_bytes(),
-                 sum);
+    Y* const row = y + (first + index / of_row) * y_stride;
+    if constexpr (std::is_same_v<Y, float>)
+      store_packet(reinterpret_cast<std::byte*>(row), index % of_row, row_bytes(), sum);
+    else
+      store_rounded(row, std::int64_t{index % of_row} * kFloats, sum);
+  }
+  // The four sums of a packet to columns `column` on, as far as there are so many.
+  HEDDLE_HOST_DEVICE void store_rounded(Y* row, std::int64_t column, const Packet& sum) const {
+    struct alignas(2 * sizeof(std::uint32_t)) Pairs {
+      std::uint32_t pair[2];
+    };
+    Pairs pairs;
+    unrolled<2>([&](auto i) {
+      pairs.pair[i] = narrow_pair<Y>(std::bit_cast<float>(static_cast<std::uint32_t>(sum.words[i])),
+                                     std::bit_cast<float>(static_cast<std::uint32_t>(sum.words[i] >> 32)));
+    });
+    if (column + kFloats <= packets.n && is_aligned(row + column, sizeof(Pairs))) {
+      *reinterpret_cast<Pairs*>(row + column) = pairs;
+      return;
+    }
+    unrolled<kFloats>([&](auto i) {
+      if (column + i < packets.n) row[column + i] = Y{static_cast<std::uint16_t>(pairs.pair[i / 2] >> (16 * (i % 2)))};
+    });
   }
 };
 

@@ -4,6 +4,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include "base/dtype_switch.h"
 #include "device/launch_sm90.cuh"
 #include "fused/linear_reduce_scatter/partial_tiles_sm90.h"
 #include "fused/linear_small_m_sm90.h"
@@ -14,9 +15,9 @@ namespace {
 constexpr char kSmallReduce[] = "fused linear: small M";
 constexpr int kReduceThreads = 256;
 
-template <SmallSum kForm>
+template <SmallSum kForm, class Y>
 __global__ void __launch_bounds__(kReduceThreads)
-    reduce_small_m(const __grid_constant__ ReduceSmallM<kForm> reduce, const __grid_constant__ Peers peers) {
+    reduce_small_m(const __grid_constant__ ReduceSmallM<kForm, Y> reduce, const __grid_constant__ Peers peers) {
   let_later_kernels_start();
   wait_for_earlier_kernels();
   reduce(DeviceBlock{}, peers);
@@ -28,21 +29,21 @@ SumPackets packets_of_call(const PartialCall& call) {
   return to_all ? SumPackets::of_all_reduce(call.rows, n) : SumPackets{SmallSum::scattered, call.rows, n};
 }
 
-template <SmallSum kForm>
+template <SmallSum kForm, class Y = float>
 void launch_sum(const PartialCall& call, const SumPackets& packets, const float* product, const Lane& lane) {
   const std::uint32_t most = packets.most();
   const PacketGrid grid = PacketGrid::of(most);
-  launch_sm90(kSmallReduce, reduce_small_m<kForm>,
+  launch_sm90(kSmallReduce, reduce_small_m<kForm, Y>,
               {.grid = dim3(static_cast<unsigned>(grid.blocks)),
                .block = dim3(static_cast<unsigned>(grid.threads)),
                .fit = GridFit::trimmed},
               lane,
-              ReduceSmallM<kForm>{.packets = packets,
-                                  .most = most,
-                                  .memory = call.inbox,
-                                  .product = product,
-                                  .y = static_cast<float*>(call.y.data),
-                                  .y_stride = call.y.row_stride},
+              ReduceSmallM<kForm, Y>{.packets = packets,
+                                     .most = most,
+                                     .memory = call.inbox,
+                                     .product = product,
+                                     .y = static_cast<Y*>(call.y.data),
+                                     .y_stride = call.y.row_stride},
               call.peers);
 }
 
@@ -59,7 +60,8 @@ void reduce_small_m_sm90(const PartialCall& call, float* product, const Lane& la
   const SumPackets packets = packets_of_call(call);
   switch (packets.form) {
     case SmallSum::scattered:
-      return launch_sum<SmallSum::scattered>(call, packets, product, lane);
+      return with_element(call.y.dtype,
+                          [&]<class Y>() { launch_sum<SmallSum::scattered, Y>(call, packets, product, lane); });
     case SmallSum::one_shot:
       return launch_sum<SmallSum::one_shot>(call, packets, product, lane);
     case SmallSum::two_phase:
