@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -60,6 +61,11 @@ struct GraphSamples {
 // builds with CUDA.
 GraphSamples graph_samples(Communicator& communicator, Stream& stream, int calls, int samples,
                            std::span<std::byte> cache, FunctionRef<void(int)> call);
+
+// The same of several calls, sampled in turns, forwards and backwards: a GPU that becomes slower does not decide between
+// them.
+std::vector<GraphSamples> graph_samples_in_turns(Communicator& communicator, Stream& stream, int calls, int samples,
+                                                 std::span<const std::function<void()>> each);
 
 // The buffers that calls rotate through, for input and output, and the calls themselves.
 class CollectiveBuffers {

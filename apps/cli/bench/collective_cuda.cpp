@@ -3,6 +3,8 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <functional>
+#include <memory>
 
 #include "base/error.h"
 #include "cli/bench/collective.h"
@@ -86,24 +88,50 @@ class TimedGraph {
 
 }  // namespace
 
-GraphSamples graph_samples(Communicator& communicator, Stream& stream, int calls, int samples,
-                           std::span<std::byte> cache, FunctionRef<void(int)> call) {
+namespace {
+
+// Of graphs that make(i) captures, which go before the ranks part.
+template <class Make>
+std::vector<GraphSamples> samples_of(Communicator& communicator, Stream& stream, int calls, int samples,
+                                     std::size_t num_graphs, const Make& make) {
   check(cudaSetDevice(stream.device().index));
   Fabric& fabric = communicator.fabric();
-  GraphSamples measured;
+  std::vector<GraphSamples> measured(num_graphs);
   {
-    TimedGraph graph(communicator, stream, calls, cache, call);
-    measured.blocks = graph.most_blocks();
+    std::vector<std::unique_ptr<TimedGraph>> graphs;
+    for (std::size_t i = 0; i < num_graphs; ++i) {
+      graphs.push_back(make(i));
+      measured[i].blocks = graphs[i]->most_blocks();
+    }
     fabric.synchronize(stream);
     fabric.meet();
-    for (int sample = -2; sample < samples; ++sample) {  // two warm-up samples
-      graph.launch();
-      fabric.synchronize(stream);
-      if (sample >= 0) measured.seconds.push_back(graph.seconds() / calls);
-    }
+    for (int sample = -2; sample < samples; ++sample)  // two warm-up samples
+      for (std::size_t turn = 0; turn < num_graphs; ++turn) {
+        const std::size_t i = sample % 2 == 0 ? turn : num_graphs - 1 - turn;
+        graphs[i]->launch();
+        fabric.synchronize(stream);
+        if (sample >= 0) measured[i].seconds.push_back(graphs[i]->seconds() / calls);
+      }
   }
   fabric.meet();
   return measured;
+}
+
+}  // namespace
+
+GraphSamples graph_samples(Communicator& communicator, Stream& stream, int calls, int samples,
+                           std::span<std::byte> cache, FunctionRef<void(int)> call) {
+  return samples_of(communicator, stream, calls, samples, 1,
+                    [&](std::size_t) { return std::make_unique<TimedGraph>(communicator, stream, calls, cache, call); })
+      .front();
+}
+
+std::vector<GraphSamples> graph_samples_in_turns(Communicator& communicator, Stream& stream, int calls, int samples,
+                                                 std::span<const std::function<void()>> each) {
+  return samples_of(communicator, stream, calls, samples, each.size(), [&](std::size_t i) {
+    const auto call = [&](int) { each[i](); };
+    return std::make_unique<TimedGraph>(communicator, stream, calls, std::span<std::byte>{}, call);
+  });
 }
 
 }  // namespace heddle

@@ -51,28 +51,40 @@ double most_of_ranks(double mine, const FusedRank& rank) {
   return most;
 }
 
-// Microseconds per call; on a GPU in a graph of several calls.
-std::vector<double> samples_of(const FusedBenchOptions& options, const FusedRank& rank,
-                               const FusedCase::Variant& variant) {
+// What is timed of a case: its variants, and, last, the GEMM alone where it has one.
+std::vector<FusedCase::Variant> timed_of(const FusedCase& one) {
+  std::vector<FusedCase::Variant> timed = one.variants();
+  if (one.gemm()) timed.push_back({"gemm", one.gemm()});
+  return timed;
+}
+
+// Microseconds per call of each; on a GPU in graphs of several calls, by turns.
+std::vector<std::vector<double>> samples_of(const FusedBenchOptions& options, const FusedRank& rank,
+                                            const std::vector<FusedCase::Variant>& timed) {
   constexpr int kCallsOfGraph = 5;
-  std::vector<double> samples;
+  std::vector<std::vector<double>> samples(timed.size());
   if constexpr (kHaveCuda)
-    if (rank.on_gpu())
-      samples = graph_samples(rank.communicator, rank.stream, kCallsOfGraph, options.repeats, {}, [&](int) {
-                  variant.call();
-                }).seconds;
-  if (!rank.on_gpu()) {
-    samples.reserve(static_cast<std::size_t>(options.repeats));
-    for (int i = 0; i < options.repeats; ++i)
-      samples.push_back(seconds_per_call(rank.communicator, rank.stream, 1, [&](int) {
+    if (rank.on_gpu()) {
+      std::vector<std::function<void()>> calls;
+      for (const FusedCase::Variant& one : timed) calls.push_back(one.call);
+      std::vector<GraphSamples> graphs =
+          graph_samples_in_turns(rank.communicator, rank.stream, kCallsOfGraph, options.repeats, calls);
+      for (std::size_t i = 0; i < timed.size(); ++i) samples[i] = std::move(graphs[i].seconds);
+    }
+  for (int sample = 0; !rank.on_gpu() && sample < options.repeats; ++sample)
+    for (std::size_t turn = 0; turn < timed.size(); ++turn) {
+      const std::size_t i = sample % 2 == 0 ? turn : timed.size() - 1 - turn;
+      const FusedCase::Variant& variant = timed[i];
+      samples[i].push_back(seconds_per_call(rank.communicator, rank.stream, 1, [&](int) {
         const Span named(rank.stream, variant.name);
         const Span step(rank.stream, "step");
         if (variant.inter_kernel_bytes > 0)
           Span{rank.stream, kHandover, static_cast<int>(variant.inter_kernel_bytes / 1024)};
         variant.call();
       }));
-  }
-  for (double& sample : samples) sample *= 1e6;
+    }
+  for (std::vector<double>& of : samples)
+    for (double& sample : of) sample *= 1e6;
   return samples;
 }
 
@@ -87,29 +99,35 @@ void measure_case(const FusedBenchOptions& options, const FusedCaseMaker& maker,
   one->rehearse();
   rank.fabric.synchronize(rank.stream);
   rank.fabric.meet();
-  double bsp = 0;
-  for (const FusedCase::Variant& variant : one->variants()) {
+  const std::vector<FusedCase::Variant> timed = timed_of(*one);
+  std::vector<double> errors, microseconds;
+  for (const FusedCase::Variant& variant : timed) {
     one->clear_result(rank);
     for (int i = 0; i < 2; ++i) variant.call();
     rank.fabric.synchronize(rank.stream);
-    const double error = most_of_ranks(one->max_relative_error(), rank);
-    const std::vector<double> samples = samples_of(options, rank, variant);
-    const double microseconds = most_of_ranks(median(samples), rank);
-    if (variant.name == "bsp") bsp = microseconds;
+    errors.push_back(most_of_ranks(one->max_relative_error(), rank));
+  }
+  const std::vector<std::vector<double>> samples = samples_of(options, rank, timed);
+  for (const std::vector<double>& of : samples) microseconds.push_back(most_of_ranks(median(of), rank));
+  for (std::size_t i = 0; i < one->variants().size(); ++i) {
+    const FusedCase::Variant& variant = timed[i];
     ordered_json result = {{"variant", variant.name}};
     result.update(maker.shape);
     result.update({{"ranks", rank.fabric.size()},
-                   {"microseconds", microseconds},
-                   {"p10_microseconds", quantile(samples, 0.1)},
-                   {"p90_microseconds", quantile(samples, 0.9)},
-                   {"inter_kernel_bytes", variant.inter_kernel_bytes},
-                   {"max_relative_error", error}});
+                   {"microseconds", microseconds[i]},
+                   {"p10_microseconds", quantile(samples[i], 0.1)},
+                   {"p90_microseconds", quantile(samples[i], 0.9)}});
+    if (one->gemm()) result["gemm_microseconds"] = microseconds.back();
+    result.update({{"inter_kernel_bytes", variant.inter_kernel_bytes}, {"max_relative_error", errors[i]}});
     report.results.push_back(std::move(result));
     std::vector<std::string> row;
-    row.reserve(maker.shape.size() + 4);
+    row.reserve(maker.shape.size() + 5);
     for (const auto& field : maker.shape) row.push_back(field.is_string() ? field.get<std::string>() : field.dump());
-    for (std::string cell : {variant.name, fmt::format("{:.1f}", microseconds),
-                             fmt::format("{:.2f}", bsp / microseconds), fmt::format("{:.1e}", error)})
+    const double bsp = microseconds.front();
+    for (std::string cell :
+         {variant.name, fmt::format("{:.1f}", microseconds[i]), fmt::format("{:.2f}", bsp / microseconds[i]),
+          one->gemm() ? fmt::format("{:.2f}", microseconds[i] / microseconds.back()) : std::string("-"),
+          fmt::format("{:.1e}", errors[i])})
       row.push_back(std::move(cell));
     report.rows.push_back(std::move(row));
   }
@@ -251,7 +269,7 @@ void run_fused_bench(const std::string& kind, const FusedBenchOptions& options, 
   if (to_file) write_file(*options.json_file, text);
   std::vector<std::string> head;
   for (const auto& field : cases.front().shape.items()) head.push_back(field.key());
-  for (const char* column : {"variant", "us", "x of bsp", "max error"}) head.emplace_back(column);
+  for (const char* column : {"variant", "us", "x of bsp", "of GEMM", "max error"}) head.emplace_back(column);
   report.rows.insert(report.rows.begin(), std::move(head));
   write_stdout(options.json_file && !to_file ? text : table_text(report.rows));
 }

@@ -51,6 +51,8 @@ class FusedCase {
 
   virtual ~FusedCase() = default;
   const std::vector<Variant>& variants() const { return variants_; }
+  // Of operators with a GEMM: that alone, of what the first variant has gathered; nothing crosses ranks.
+  const std::function<void()>& gemm() const { return gemm_; }
   // Runs what a first call loads or allocates and does not wait for other ranks; on a GPU that must not happen while
   // another rank's kernel waits.
   virtual void rehearse() {}
@@ -64,6 +66,7 @@ class FusedCase {
   std::vector<float> result_on_host(const FusedRank& rank) const;
 
   std::vector<Variant> variants_;
+  std::function<void()> gemm_;
   Tensor result_;  // float32, of packed rows
 };
 

@@ -189,6 +189,7 @@ class GatherCase final : public LinearCase {
                                      .tile = shape_.tile},
                                     rank_.lane, rank_.transfers);
                            }});
+    gemm_ = [this] { multiply_gathered(); };
   }
 
  private:
@@ -222,7 +223,11 @@ class GatherCase final : public LinearCase {
                     .pieces = static_cast<const std::byte*>(pieces_.tensor().data),
                     .matrix = static_cast<std::byte*>(whole_.tensor().data)},
                    rank_.lane.num_sms, rank_.stream);
-    multiply(in_place ? rows_of(pieces_.tensor(), 0, shape_.m) : whole_.tensor());
+    multiply_gathered();
+  }
+
+  void multiply_gathered() const {
+    multiply(gathers_in_place() ? rows_of(pieces_.tensor(), 0, shape_.m) : whole_.tensor());
   }
 
   void multiply(const Tensor& a) const { linear({.x = a, .weight = weight_.weight(), .y = y_.tensor()}, rank_.lane); }
@@ -247,6 +252,7 @@ class ReduceCase final : public LinearCase {
         partials_(rank, scatters_ ? rows_.largest() * rank.fabric.size() : shape.m, shape.n, DType::float32),
         y_(rank, scatters_ ? std::max<std::int64_t>(1, rows_.largest()) : shape.m, shape.n, DType::float32) {
     result_ = y_.tensor();
+    gemm_ = [this] { multiply_all(); };
     const auto handed = 2 * static_cast<std::int64_t>(bytes_of(shape.m, shape.n, DType::float32));  // the partial sums
     if (scatters_) {
       scatter_.emplace(rank.fabric, whole_team(rank.fabric), scatter_limits(shape, rank.fabric.size()));
