@@ -61,7 +61,7 @@ std::optional<SplitOptions> tuned_split_here(const SplitKey& key) {
 
 TunedModes tuned_modes_here(const SplitKey& key) {
   const TunedStore store(default_tuned_store_file(), machine_key(), HEDDLE_VERSION);
-  return {.split = tuned_split(store, key), .fused = tuned_fused(store, key)};
+  return {.split = tuned_split(store, key), .sums = tuned_sums(store, key)};
 }
 
 // Of a run of processes: all are on this machine, over the fabric that they get there.
@@ -97,13 +97,27 @@ std::string text_of(const SplitOptions& split) {
       split.min_tokens);
 }
 
+std::string_view words_of(SumForm form) {
+  switch (form) {
+    case SumForm::separate:
+      return "by themselves";
+    case SumForm::fused:
+      return "in one operator";
+    case SumForm::sharded:
+      return "divided by token, transfers within the GEMMs";
+    case SumForm::of_mode:
+      break;
+  }
+  return name_of(form);
+}
+
 std::string text_of(const ChoiceTables& tables) {
   std::string text;
-  for (const FusedLine& line : tables.fused) {
+  for (const SumLine& line : tables.forms) {
     const bool last = line.up_to_tokens == std::numeric_limits<int>::max();
     text += fmt::format("heddle: steps of {}: sum, residual and norm {}\n",
                         last ? std::string("more tokens") : fmt::format("up to {} tokens", line.up_to_tokens),
-                        line.fused ? "in one operator" : "by themselves");
+                        words_of(line.form));
   }
   if (!tables.sums.empty()) text += "heddle: sums of ranks as measured by heddle bench collective --tune\n";
   return text;
@@ -509,10 +523,10 @@ RankModels load(const ModelSource& source, const ModelOptions& given, EngineOpti
       loading.tp_mode = choice.mode;
       engine.split = choice.split;
       engine.split.transfer_sms = key.transfer_sms;
-      if (uses_all_reduce_norm(choice.mode)) engine.tables.fused = std::move(choice.fused);
-    } else if (loading.tp_mode == TpMode::weave) {
-      engine.split = weave_split(options, key);
-      engine.tables.fused = tuned_modes_here(key).fused.value_or(FusedTable{});
+      if (uses_all_reduce_norm(choice.mode)) engine.tables.forms = std::move(choice.sums);
+    } else if (loading.tp_mode == TpMode::weave || loading.tp_mode == TpMode::sequence) {
+      if (loading.tp_mode == TpMode::weave) engine.split = weave_split(options, key);
+      engine.tables.forms = tuned_modes_here(key).sums.value_or(SumTable{});
     }
     if (!follows && loading.tp_mode != TpMode::symmetric)
       engine.tables.sums = tuned_sums_here(launched > 1, devices.front(), options.ranks);

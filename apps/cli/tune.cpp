@@ -46,16 +46,18 @@ struct Tuned {
 };
 
 // Measures how sums are fastest, keeps it and prints it.
-FusedTable keep_sums(Tuned& tuned, const ModelOptions& model, const std::vector<int>& sizes, int repeats) {
-  const std::vector<FusedSample> samples = measure_sums(model, sizes, repeats);
-  FusedTable chosen = choose_fused(samples);
-  put_tuned_fused(tuned.store, tuned.key, chosen);
-  std::vector<std::vector<std::string>> table{{"tokens", "separate ms", "fused ms", "chosen"}};
+SumTable keep_sums(Tuned& tuned, const ModelOptions& model, const std::vector<int>& sizes, int repeats) {
+  const std::vector<SumSample> samples = measure_sums(model, sizes, repeats);
+  SumTable chosen = choose_sums(samples);
+  put_tuned_sums(tuned.store, tuned.key, chosen);
+  std::vector<std::vector<std::string>> table{{"tokens", "separate ms", "fused ms", "sharded ms", "chosen"}};
   table.reserve(samples.size() + 1);
-  for (const FusedSample& sample : samples) {
-    const bool fused = choices_for({.fused = chosen}, sample.tokens, 0).fused_sums;
+  for (const SumSample& sample : samples) {
+    const SumForm form = choices_for({.forms = chosen}, sample.tokens, 0).sums;
     table.push_back({std::to_string(sample.tokens), fmt::format("{:.3f}", 1e3 * sample.separate_seconds),
-                     fmt::format("{:.3f}", 1e3 * sample.fused_seconds), fused ? "fused" : "separate"});
+                     fmt::format("{:.3f}", 1e3 * sample.fused_seconds),
+                     sample.sharded_seconds ? fmt::format("{:.3f}", 1e3 * *sample.sharded_seconds) : "-",
+                     std::string(name_of(form))});
   }
   write_stdout(table_text(table));
   return chosen;
@@ -99,13 +101,13 @@ std::string text_of(const std::optional<SplitOptions>& chosen, const MeasuredSpl
 }
 
 // Steps are summed as --tp-mode weave and auto will sum them: by the table of `heddle tune sums`, which is made here if there
-// is none.
+// is none. Steps in two parts are not sharded, and neither are they whole here.
 void tune_token_weave(const StepTuneOptions& options) {
   require_no_run("tune token-weave");
   if (options.model.ranks < 2) throw InputError("tune token-weave: one rank exchanges nothing; give --tp N");
   const std::vector<int> tokens = options.sizes();
   Tuned tuned(options.model);
-  std::optional<FusedTable> sums = tuned_fused(tuned.store, tuned.key);
+  std::optional<SumTable> sums = tuned_sums(tuned.store, tuned.key);
   if (!sums) sums = keep_sums(tuned, options.model, sizes_of_sums(tokens), options.repeats);
   const MeasuredSplits measured = measure_splits(options.model, tokens, options.repeats, *sums);
   const std::optional<SplitOptions> chosen = choose_split(measured.samples);
@@ -125,7 +127,8 @@ void tune_sums(const StepTuneOptions& options) {
   Tuned tuned(options.model);
   keep_sums(tuned, options.model, options.sizes(), options.repeats);
   write_stdout(
-      "--tp-mode auto and weave choose so for steps of up to as many tokens, and as the last line says for larger "
+      "--tp-mode auto, weave and sequence choose so for steps of up to as many tokens, and as the last line says for "
+      "larger "
       "ones\n");
 }
 
@@ -197,7 +200,7 @@ void add_tune(CLI::App& app) {
   CLI::App* sums = tune->add_subcommand(
       "sums",
       "For which numbers of tokens a model's steps are faster with sum over ranks, residual and norm in one "
-      "operator (--tp-mode auto)");
+      "operator, and for which with norms divided by token (--tp-mode auto)");
   add_tune_options(*sums, *of_sums);
   sums->callback([of_sums] { tune_sums(*of_sums); });
 

@@ -159,7 +159,7 @@ void RankGroup::choose(StepPlan& plan) const {
     plan.choices = choices_for(tables_, std::max(plan.prefix_tokens, num_tokens - plan.prefix_tokens),
                                executor_->model().shape().delta_bytes_per_token);
   plan.choices.decode = decode_.choose(plan);
-  if (plan.choices.decode.fused()) plan.choices.fused_sums = false;
+  if (plan.choices.decode.fused()) plan.choices.sums = SumForm::separate;
 }
 
 void RankGroup::start(const StepPlan& plan, Outcome outcome, Histories histories) {

@@ -161,12 +161,12 @@ std::vector<StepShape> shapes_in_every_way(const ExecutorLimits& limits) {
   for (StepShape shape : largest_shapes(limits)) {
     const std::set<int> borders =
         limits.step.max_parts > 1 ? std::set{1, shape.num_tokens / 2, shape.num_tokens - 1} : std::set<int>{};
-    shape.choices = {.fused_sums = false, .decode = {.form = DecodeChoice::Form::clusters}};
+    shape.choices = {.sums = SumForm::separate, .decode = {.form = DecodeChoice::Form::clusters}};
     const bool decodes = shape.max_query_len == 1 && shape.num_logit_rows == shape.num_tokens;
     if (limits.step.fused_decode && decodes && shape.num_tokens <= kMostBlockTokens) shapes.push_back(shape);
     shape.choices = {};
-    for (const bool fused_sums : {true, false}) {
-      shape.choices.fused_sums = fused_sums;
+    for (const SumForm form : {SumForm::of_mode, SumForm::separate}) {
+      shape.choices.sums = form;
       shape.parts = {};
       shapes.push_back(shape);
       for (const int border : borders) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 
 #include "base/error.h"
 #include "machine/tuned_store.h"
@@ -13,17 +14,36 @@ namespace {
 constexpr int kUnlimited = std::numeric_limits<int>::max();
 constexpr double kFasterByOnePercent = 0.99;
 
-std::string fused_name_of(const SplitKey& key) {
-  return "fused_sums." + name_of(key);
+std::string sums_name_of(const SplitKey& key) {
+  return "sums." + name_of(key);
+}
+
+std::optional<SumForm> form_named(std::string_view name) {
+  for (const SumForm form : {SumForm::separate, SumForm::fused, SumForm::sharded})
+    if (name_of(form) == name) return form;
+  return std::nullopt;
 }
 
 }  // namespace
 
+std::string_view name_of(SumForm form) {
+  switch (form) {
+    case SumForm::of_mode:
+      return "as the mode does";
+    case SumForm::separate:
+      return "separate";
+    case SumForm::fused:
+      return "fused";
+    case SumForm::sharded:
+      return "sharded";
+  }
+  return "?";
+}
+
 StepChoices choices_for(const ChoiceTables& tables, int num_tokens, std::size_t bytes_per_token) {
   StepChoices choices;
-  const auto line =
-      std::ranges::find_if(tables.fused, [&](const FusedLine& l) { return num_tokens <= l.up_to_tokens; });
-  if (line != tables.fused.end()) choices.fused_sums = line->fused;
+  const auto line = std::ranges::find_if(tables.forms, [&](const SumLine& l) { return num_tokens <= l.up_to_tokens; });
+  if (line != tables.forms.end()) choices.sums = line->form;
   if (tables.sums.empty()) return choices;
   const Choice& sum = choose(tables.sums, static_cast<std::size_t>(num_tokens) * bytes_per_token);
   choices.sum_algorithm = static_cast<std::int16_t>(sum.algorithm);
@@ -41,13 +61,21 @@ std::optional<Choice> sum_choice(const StepChoices& choices) {
                 .threads = choices.sum_threads};
 }
 
-FusedTable choose_fused(const std::vector<FusedSample>& samples) {
+SumTable choose_sums(const std::vector<SumSample>& samples) {
   require(!samples.empty(), "no measured step");
-  FusedTable table;
-  for (const FusedSample& sample : samples) {
-    const bool fused = sample.fused_seconds <= kFasterByOnePercent * sample.separate_seconds;
-    if (!table.empty() && table.back().fused == fused) table.pop_back();
-    table.push_back({.up_to_tokens = sample.tokens, .fused = fused});
+  SumTable table;
+  for (const SumSample& sample : samples) {
+    SumForm form = SumForm::separate;
+    double seconds = sample.separate_seconds;
+    const auto consider = [&](SumForm other, double of_other) {
+      if (of_other > kFasterByOnePercent * seconds) return;
+      form = other;
+      seconds = of_other;
+    };
+    consider(SumForm::fused, sample.fused_seconds);
+    if (sample.sharded_seconds) consider(SumForm::sharded, *sample.sharded_seconds);
+    if (!table.empty() && table.back().form == form) table.pop_back();
+    table.push_back({.up_to_tokens = sample.tokens, .form = form});
   }
   table.back().up_to_tokens = kUnlimited;
   return table;
@@ -55,41 +83,48 @@ FusedTable choose_fused(const std::vector<FusedSample>& samples) {
 
 ModeChoice choose_mode(const TunedModes& tuned, DeviceKind device) {
   ModeChoice choice{.mode = device == DeviceKind::cuda ? TpMode::symmetric : TpMode::standard,
-                    .fused = tuned.fused.value_or(FusedTable{{.fused = false}})};
-  if (tuned.split && tuned.split->kind != SplitKind::none) {
+                    .sums = tuned.sums.value_or(SumTable{{.form = SumForm::separate}})};
+  const auto has = [&](SumForm form) {
+    return std::ranges::find(choice.sums, form, &SumLine::form) != choice.sums.end();
+  };
+  if (has(SumForm::sharded)) {
+    choice.mode = TpMode::sequence;
+  } else if (tuned.split && tuned.split->kind != SplitKind::none) {
     choice.mode = TpMode::weave;
     choice.split = *tuned.split;
-  } else if (std::ranges::any_of(choice.fused, &FusedLine::fused)) {
+  } else if (has(SumForm::fused)) {
     choice.mode = TpMode::fused;
   }
   return choice;
 }
 
-std::optional<FusedTable> tuned_fused(const TunedStore& store, const SplitKey& key) {
-  const auto value = store.value(fused_name_of(key));
+std::optional<SumTable> tuned_sums(const TunedStore& store, const SplitKey& key) {
+  const auto value = store.value(sums_name_of(key));
   if (!value || !value->is_array() || value->empty()) return std::nullopt;
-  FusedTable table;
+  SumTable table;
   for (const nlohmann::json& row : *value) {
-    if (!row.is_object() || !row.contains("fused") || !row["fused"].is_boolean()) return std::nullopt;
+    if (!row.is_object() || !row.contains("form") || !row["form"].is_string()) return std::nullopt;
+    const std::optional<SumForm> form = form_named(row["form"].get<std::string>());
+    if (!form) return std::nullopt;
     const nlohmann::json limit = row.value("up_to_tokens", nlohmann::json(kUnlimited));
     if (!limit.is_number_unsigned() && !limit.is_number_integer()) return std::nullopt;
     const auto tokens = limit.get<std::int64_t>();
     if (tokens < 1 || tokens > kUnlimited) return std::nullopt;
     if (!table.empty() && tokens <= table.back().up_to_tokens) return std::nullopt;
-    table.push_back({.up_to_tokens = static_cast<int>(tokens), .fused = row["fused"].get<bool>()});
+    table.push_back({.up_to_tokens = static_cast<int>(tokens), .form = *form});
   }
   if (table.back().up_to_tokens != kUnlimited) return std::nullopt;
   return table;
 }
 
-void put_tuned_fused(TunedStore& store, const SplitKey& key, const FusedTable& table) {
+void put_tuned_sums(TunedStore& store, const SplitKey& key, const SumTable& table) {
   nlohmann::json rows = nlohmann::json::array();
-  for (const FusedLine& line : table) {
-    nlohmann::json row{{"fused", line.fused}};
+  for (const SumLine& line : table) {
+    nlohmann::json row{{"form", name_of(line.form)}};
     if (line.up_to_tokens != kUnlimited) row["up_to_tokens"] = line.up_to_tokens;
     rows.push_back(std::move(row));
   }
-  store.put(fused_name_of(key), rows);
+  store.put(sums_name_of(key), rows);
 }
 
 }  // namespace heddle

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <limits>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "base/device.h"
@@ -15,17 +16,19 @@
 
 namespace heddle {
 
-// One line: steps with more tokens than the line before says, up to and including up_to_tokens.
-struct FusedLine {
-  int up_to_tokens = std::numeric_limits<int>::max();
-  bool fused = true;
+std::string_view name_of(SumForm form);
 
-  friend bool operator==(const FusedLine&, const FusedLine&) = default;
+// One line: steps with more tokens than the line before says, up to and including up_to_tokens.
+struct SumLine {
+  int up_to_tokens = std::numeric_limits<int>::max();
+  SumForm form = SumForm::of_mode;
+
+  friend bool operator==(const SumLine&, const SumLine&) = default;
 };
-using FusedTable = std::vector<FusedLine>;  // by size; the last line has no limit
+using SumTable = std::vector<SumLine>;  // by size; the last line has no limit
 
 struct ChoiceTables {
-  FusedTable fused;    // empty: always, where ranks have the operator
+  SumTable forms;      // of sums; empty: as the mode has them
   CutOffs sums;        // of all-reduces, by bytes; empty: the default of collectives
   DecodeTable decode;  // the attention of decode steps; empty: separate operators
 };
@@ -37,36 +40,39 @@ StepChoices choices_for(const ChoiceTables& tables, int num_tokens, std::size_t 
 std::optional<Choice> sum_choice(const StepChoices& choices);
 
 // One measured size of a step.
-struct FusedSample {
+struct SumSample {
   int tokens = 0;
   double separate_seconds = 0;
   double fused_seconds = 0;
+  std::optional<double> sharded_seconds = {};  // of models that can
 };
 
-// Each measured size decides for itself and for smaller ones down to the next, the largest for all above. Fused is chosen
-// where it is faster by one per cent at least, since less is noise. `samples` by size, at least one.
-FusedTable choose_fused(const std::vector<FusedSample>& samples);
+// Each measured size decides for itself and for smaller ones down to the next, the largest for all above. Of separate, fused
+// and sharded a later one is chosen where it is faster than those before by one per cent at least, since less is noise.
+// `samples` by size, at least one.
+SumTable choose_sums(const std::vector<SumSample>& samples);
 
 // What was measured for a model on so many ranks of this machine; nothing: not tuned.
 struct TunedModes {
   std::optional<SplitOptions> split;
-  std::optional<FusedTable> fused;
+  std::optional<SumTable> sums;
 };
 
 // How ranks add, and by what rank 0 chooses for each step.
 struct ModeChoice {
   TpMode mode = TpMode::standard;
   SplitOptions split = {};  // of TpMode::weave
-  FusedTable fused;
+  SumTable sums;
 };
 
 // What `--tp-mode auto` stands for: the mode that has all that was measured to be faster for some size of a step. Its
-// smaller steps stay whole, and its sums are fused only where that was faster. Where nothing was, Heddle's all-reduce, which on
-// GPUs is not that of TpMode::standard. So no size is slower than with it.
+// smaller steps stay whole, and its sums are fused or sharded only where that was faster. Steps in two parts have no sharded
+// sums; where some size has these, no step is cut. Where nothing was faster, Heddle's all-reduce, which on GPUs is not that of
+// TpMode::standard. So no size is slower than with it.
 ModeChoice choose_mode(const TunedModes& tuned, DeviceKind device);
 
 // What `heddle tune sums` has left in the machine's store for a model on so many ranks. Nothing: not tuned, or no table.
-std::optional<FusedTable> tuned_fused(const TunedStore& store, const SplitKey& key);
-void put_tuned_fused(TunedStore& store, const SplitKey& key, const FusedTable& table);
+std::optional<SumTable> tuned_sums(const TunedStore& store, const SplitKey& key);
+void put_tuned_sums(TunedStore& store, const SplitKey& key, const SumTable& table);
 
 }  // namespace heddle

@@ -26,7 +26,7 @@ FusedStrategy::FusedStrategy(const ModelRank& place, Slice vocabulary, std::int6
     : TensorStrategy(place, vocabulary, vocab_size), mode_(place.mode), all_reduce_norm_(place.all_reduce_norm) {}
 
 void FusedStrategy::normalize(const Hidden& hidden, const Norm& norm, Tensor normalized, const Lane& lane) {
-  if (!choices().fused_sums) return TensorStrategy::normalize(hidden, norm, normalized, lane);
+  if (choices().sums == SumForm::separate) return TensorStrategy::normalize(hidden, norm, normalized, lane);
   const bool pending = hidden.delta.data != nullptr;
   if (pending && all_reduce_norm_ != nullptr) {
     const std::string reason = all_reduce_norm_->why_not(hidden.delta.columns, hidden.delta.dtype, normalized.dtype);
@@ -63,7 +63,7 @@ bool FusedStrategy::keep_shares(const Hidden& hidden, std::int64_t prefix_tokens
 }
 
 Hidden FusedStrategy::wanted_rows(const Hidden& hidden, const WantedRows& wanted, Arena& arena, const Lane& lane) {
-  if (!choices().fused_sums)
+  if (choices().sums == SumForm::separate)
     return TensorStrategy::wanted_rows(hidden, wanted, arena, lane);  // every rank has all rows
   const bool all = wanted.num_rows == hidden.residual.rows;
   if (all && wanted.prefix_tokens == 0) return hidden;  // who has which row stays as it is

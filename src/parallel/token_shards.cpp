@@ -33,7 +33,7 @@ FusedLimits limits_of(std::int64_t rows, std::int64_t hidden, DType activations,
 }  // namespace
 
 TokenShardStrategy::TokenShardStrategy(const ModelRank& place, Slice vocabulary, std::int64_t vocab_size)
-    : TensorStrategy(place, vocabulary, vocab_size), ranks_(place.ranks) {}
+    : FusedStrategy(place, vocabulary, vocab_size), ranks_(place.ranks) {}
 
 TokenShardStrategy::Fused::Fused(Communicator& communicator, std::int64_t most_rows, std::int64_t hidden,
                                  DType activations)
@@ -44,6 +44,10 @@ TokenShardStrategy::Fused::Fused(Communicator& communicator, std::int64_t most_r
               limits_of(most_rows, hidden, activations, communicator.size()).scatter),
       transfers(communicator.fabric().device().kind == DeviceKind::cpu ? Stream(pool)
                                                                        : Stream(communicator.fabric().device())) {}
+
+bool TokenShardStrategy::shards_step() const {
+  return choices().sums == SumForm::of_mode || choices().sums == SumForm::sharded;
+}
 
 Shards TokenShardStrategy::shards_of(std::int64_t rows) const {
   return Shards::even(rows, ranks_);
@@ -74,7 +78,8 @@ TokenShardStrategy::Fused& TokenShardStrategy::fused_for(std::int64_t rows, std:
 }
 
 void TokenShardStrategy::normalize(const Hidden& hidden, const Norm& norm, Tensor normalized, const Lane& lane) {
-  // Deltas are summed already, or by nobody: so not the norm of TensorStrategy.
+  if (!shards_step()) return FusedStrategy::normalize(hidden, norm, normalized, lane);
+  // Deltas are summed already, or by nobody.
   if (!crosses_ranks(lane))
     return LocalStrategy::normalize(hidden, norm, normalized, lane);  // NOLINT(bugprone-parent-virtual-call)
   const Shards shards = shards_of(hidden.residual.rows);
@@ -100,11 +105,12 @@ void TokenShardStrategy::complete(Tensor rows, const Lane& lane) {
 }
 
 Hidden TokenShardStrategy::wanted_rows(const Hidden& hidden, const WantedRows& wanted, Arena& arena, const Lane& lane) {
+  if (!shards_step()) return FusedStrategy::wanted_rows(hidden, wanted, arena, lane);
   if (crosses_ranks(lane) && wanted.num_rows != hidden.residual.rows) {
     complete(hidden.residual, lane);
     if (hidden.delta.data != nullptr) complete(hidden.delta, lane);
   }
-  return LocalStrategy::wanted_rows(hidden, wanted, arena, lane);
+  return LocalStrategy::wanted_rows(hidden, wanted, arena, lane);  // NOLINT(bugprone-parent-virtual-call)
 }
 
 void TokenShardStrategy::gather(Tensor x, const Weight& weight, Tensor y, const Lane& lane) {
@@ -123,7 +129,7 @@ void TokenShardStrategy::linear(Tensor x, const Weight& weight, LinearRole role,
   if (role == LinearRole::alone)  // a router: experts take whole rows
     throw_error<InputError>("--tp-mode sequence: is not for models with experts; use --tp-mode default");
   if (role == LinearRole::qkv) keep_dry(x.rows, x.columns, x.dtype, lane);
-  if (!crosses_ranks(lane)) return LocalStrategy::linear(x, weight, role, y, lane);
+  if (!shards_step() || !crosses_ranks(lane)) return FusedStrategy::linear(x, weight, role, y, lane);
   if (role == LinearRole::qkv) return gather(x, weight, y, lane);
   require(role == LinearRole::attention_output || role == LinearRole::down,
           "--tp-mode sequence: no GEMM of a block: {}", name_of(role));
@@ -135,13 +141,13 @@ void TokenShardStrategy::linear(Tensor x, const Weight& weight, LinearRole role,
 }
 
 void TokenShardStrategy::linear_swiglu(Tensor x, const Weight& weight, Tensor gate_up, Tensor y, const Lane& lane) {
-  if (!crosses_ranks(lane)) return LocalStrategy::linear_swiglu(x, weight, gate_up, y, lane);
+  if (!shards_step() || !crosses_ranks(lane)) return FusedStrategy::linear_swiglu(x, weight, gate_up, y, lane);
   gather(x, weight, gate_up, lane);
   swiglu({.gate_up = gate_up, .y = y}, lane);
 }
 
 void TokenShardStrategy::logits(Tensor x, const Weight& weight, Tensor y, const Lane& lane) {
-  if (!crosses_ranks(lane)) return TensorStrategy::logits(x, weight, y, lane);
+  if (!shards_step() || !crosses_ranks(lane)) return FusedStrategy::logits(x, weight, y, lane);
   if (y.rows > 0) enqueue_clear(lane.stream, y.data, size_of_rows(y));
   gather(x, weight, own_logits(y), lane);
   sum_over_ranks(y, lane);

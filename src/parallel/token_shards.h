@@ -5,28 +5,28 @@
 //
 // Rows are divided evenly, the first ranks' shards longer by one, by the number of rows alone. So a tensor of the
 // hidden state is valid in this rank's rows, and elsewhere undefined.
+//
+// Steps for which rank 0 chooses so (StepChoices::sums), as small ones, are summed as FusedStrategy sums them.
 #pragma once
 
 #include <cstdint>
 #include <memory>
-#include <string>
 
 #include "base/thread_pool.h"
 #include "fused/all_gather_linear/all_gather_linear.h"
 #include "fused/linear_reduce_scatter/linear_reduce_scatter.h"
-#include "parallel/tensor.h"
+#include "parallel/fused.h"
 
 namespace heddle {
 
 // Ranks with peer addresses; models without experts.
-class TokenShardStrategy : public TensorStrategy {
+class TokenShardStrategy : public FusedStrategy {
  public:
-  // As TensorStrategy. Throws InputError, naming the mode, where it cannot run.
+  // As FusedStrategy.
   TokenShardStrategy(const ModelRank& place, Slice vocabulary, std::int64_t vocab_size);
 
   void normalize(const Hidden& hidden, const Norm& norm, Tensor normalized, const Lane& lane) override;
   Hidden wanted_rows(const Hidden& hidden, const WantedRows& wanted, Arena& arena, const Lane& lane) override;
-  std::string why_not_summed() const override { return "with --tp-mode sequence ranks have rows of their own"; }
   // Throws InputError, naming the mode, for models with experts; in a dry run, too.
   void linear(Tensor x, const Weight& weight, LinearRole role, Tensor y, const Lane& lane) override;
   void linear_swiglu(Tensor x, const Weight& weight, Tensor gate_up, Tensor y, const Lane& lane) override;
@@ -45,6 +45,7 @@ class TokenShardStrategy : public TensorStrategy {
     Stream transfers;
   };
 
+  bool shards_step() const;  // the one that is enqueued
   Shards shards_of(std::int64_t rows) const;
   void keep_dry(std::int64_t rows, std::int64_t hidden, DType activations, const Lane& lane);
   Fused& fused_for(std::int64_t rows, std::int64_t hidden, DType activations, const Lane& lane);

@@ -40,11 +40,11 @@ std::vector<std::string> tp_mode_names() {
 }
 
 bool uses_all_reduce_norm(TpMode mode) {
-  return mode == TpMode::fused || mode == TpMode::weave;
+  return mode == TpMode::fused || mode == TpMode::weave || mode == TpMode::sequence;
 }
 
 void require_tp_mode(TpMode mode, const Fabric& fabric) {
-  const bool needs_addresses = mode == TpMode::symmetric || mode == TpMode::sequence || uses_all_reduce_norm(mode);
+  const bool needs_addresses = mode == TpMode::symmetric || uses_all_reduce_norm(mode);
   if (needs_addresses && !fabric.has(Capability::peer_addresses))
     throw_error<InputError>(
         "--tp-mode {}: ranks need to reach each other's memory, which the fabric {} cannot do between machines; use "

@@ -17,7 +17,8 @@ enum class TpMode : std::uint8_t {
   symmetric,  // Heddle's all-reduce over peer memory, then the norm
   fused,      // all-reduce, residual and norm in one operator; the residual is sharded by token
   weave,      // fused or standard, in two parts of the step: one computes while the other is summed
-  sequence,   // norms divided by token: all-gather + GEMM behind them, GEMM + reduce-scatter before them, fused
+  sequence,   // norms divided by token: all-gather + GEMM behind them, GEMM + reduce-scatter before them, fused; small
+              // steps as fused, where that was measured to be faster
   no_comm     // nothing crosses ranks: for measurements alone, because the text is wrong
 };
 

@@ -22,11 +22,18 @@ struct DecodeChoice {
                           const DecodeChoice&) = default;  // NOLINT(modernize-use-nullptr): compares with 0
 };
 
+// How ranks add what blocks leave pending.
+enum class SumForm : std::uint8_t {
+  of_mode,   // as the mode does without a measured table (parallel/tp_mode.h)
+  separate,  // an all-reduce, then the norm
+  fused,     // sum, residual and norm in one operator
+  sharded    // norms divided by token: within the GEMMs around them
+};
+
 struct StepChoices {
   static constexpr std::int16_t kByDefault = -1;
 
-  // Of ranks that have the fused operator: sum over ranks, residual and norm in one; otherwise an all-reduce, then the norm.
-  bool fused_sums = true;
+  SumForm sums = SumForm::of_mode;
   // Of the all-reduces of what blocks leave: an Algorithm (collectives/algorithm.h) with its blocks and threads per block.
   std::int16_t sum_algorithm = kByDefault;
   std::int16_t sum_blocks = 1;

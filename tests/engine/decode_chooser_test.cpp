@@ -138,7 +138,7 @@ TEST(DecodeChoices, ReachEveryRankAndChangeNoToken) {
       std::set<DecodeChoice> chosen;
       for (const StepChoices& choices : seen.front()) {
         chosen.insert(choices.decode);
-        EXPECT_FALSE(choices.decode.fused() && choices.fused_sums);
+        EXPECT_FALSE(choices.decode.fused() && choices.sums != SumForm::separate);
       }
       EXPECT_EQ(chosen, (std::set<DecodeChoice>{{}, kFusedInOne, kFusedInTwo}));
       for (const auto& own : seen) EXPECT_TRUE(own == seen.front());

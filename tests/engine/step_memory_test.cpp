@@ -83,16 +83,17 @@ TEST(StepMemory, IsThatOfTheLargestStepInPartsAndByEveryChoice) {
       {"a first part of one token", [](const StepTensors& step) { return step.parts[0].shape.num_tokens == 1; }},
       {"a second part of one token", [](const StepTensors& step) { return step.parts[1].shape.num_tokens == 1; }},
       {"whole, with sums by themselves",
-       [](const StepTensors& step) { return step.num_parts() == 1 && !step.choices.fused_sums; }},
+       [](const StepTensors& step) { return step.num_parts() == 1 && step.choices.sums == SumForm::separate; }},
       {"in two parts, with sums by themselves",
-       [](const StepTensors& step) { return step.num_parts() == 2 && !step.choices.fused_sums; }},
+       [](const StepTensors& step) { return step.num_parts() == 2 && step.choices.sums == SumForm::separate; }},
       {"a token each, with fused attention", [](const StepTensors& step) { return step.choices.decode.fused(); }},
       {"in two parts of one sequence",
        [](const StepTensors& step) { return step.num_parts() == 2 && step.parts[1].shape.first_sequence == 0; }},
   };
-  const StepChoices choices_of_all_kinds[] = {{.fused_sums = true},
-                                              {.fused_sums = false},
-                                              {.fused_sums = false, .decode = {.form = DecodeChoice::Form::clusters}}};
+  const StepChoices choices_of_all_kinds[] = {
+      {.sums = SumForm::of_mode},
+      {.sums = SumForm::separate},
+      {.sums = SumForm::separate, .decode = {.form = DecodeChoice::Form::clusters}}};
   constexpr int kTokens = 9, kSequences = 4;
   const ExecutorLimits limits{.step = {.max_tokens = kTokens,
                                        .max_sequences = kSequences,

@@ -181,7 +181,6 @@ TEST(FusedDecode, WhatItDoesNotTakeHasAReason) {
   EXPECT_EQ(why_not(gqa, {}, other), "clusters of 3 blocks, expected 1, 2, 4, 8 or 16");
   EXPECT_EQ(why_not(gqa, {.dtype = DType::float16}, one),
             "it rounds to the weights' dtype, float16, and this model computes in float32");
-  EXPECT_THAT(why_not(gqa, {.tp_mode = TpMode::sequence}, one, 2), HasSubstr("--tp-mode sequence"));
   EXPECT_THAT(why_not(gqa, {.context_ranks = 2}, one, 2), HasSubstr("--cp"));
   EXPECT_EQ(why_not(gqa, {}, one, 4), "ranks have different numbers of heads");
   const ExpertsFamily family;

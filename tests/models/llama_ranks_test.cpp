@@ -69,6 +69,24 @@ TEST_P(LlamaRanks, EveryCaseAgreesWhereEachRankNormalisesItsRowsAlone) {
   expect_family_on_ranks(TpMode::sequence);
 }
 
+// Rank 0 chooses for each step how ranks add; rows of the residual are whole again in the next.
+TEST_P(LlamaRanks, StepsThatAreShardedFusedAndSeparateFollowEachOther) {
+  constexpr SumForm kForms[] = {SumForm::sharded, SumForm::fused, SumForm::separate};
+  const TemporaryFolder folder;
+  const LlamaFamily family;
+  const auto& c = family.find("qwen2");
+  family.write(c, folder.path());
+  int steps = 0;
+  LlamaRunner::Options options{.threads = 2, .ranks = GetParam(), .tp_mode = TpMode::sequence};
+  options.sums = [&](int) { return kForms[static_cast<std::size_t>(steps++ % 3)]; };
+  LlamaRunner runner(folder.path(), options);
+  const Rows all = logits_in_chunks(runner, family.tokens(), {7, 1, 30, 23, 64, 1, 1, 1, 38});
+  Rows kept;
+  for (const std::size_t row : family.rows()) kept.push_back(all[row]);
+  EXPECT_LE(largest_difference(kept, family.golden(c["name"])), kBoundOnRanks);
+  EXPECT_EQ(steps, 9);
+}
+
 // 4 heads of 2 KV heads: on 3 ranks their shares are unequal, on 4 two ranks share a KV head.
 INSTANTIATE_TEST_SUITE_P(, LlamaRanks, testing::Values(2, 3, 4),
                          [](const auto& test) { return "on_" + std::to_string(test.param) + "_ranks"; });

@@ -47,7 +47,8 @@ class LlamaRunner {
     int ranks = 1;          // threads of this process
     int context_ranks = 1;  // of them, that divide the keys and values
     TpMode tp_mode = TpMode::standard;
-    std::optional<AllReduceNormRegime> regime;  // of the fused operator; nothing: by size
+    std::optional<AllReduceNormRegime> regime;    // of the fused operator; nothing: by size
+    std::function<SumForm(int num_tokens)> sums;  // of a step; empty: as the mode does
     // Where a step of so many tokens is cut in two parts (StepPlan::prefix_tokens); not within it: it stays whole. Empty:
     // no step is cut.
     std::function<int(int num_tokens)> border;
@@ -87,6 +88,7 @@ class LlamaRunner {
         ranks_(forced(std::move(ranks), options.regime), limits_, options.threads),
         pages_(options.num_pages),
         border_(options.border),
+        sums_(options.sums),
         decode_(options.decode) {}
 
   Executor& executor() { return ranks_.first(); }
@@ -129,7 +131,9 @@ class LlamaRunner {
     const int border = border_ ? border_(num_tokens) : 0;
     plan_.prefix_tokens = border > 0 && border < num_tokens ? border : 0;
     const bool decodes = is_decode(plan_) && num_tokens <= kMostBlockTokens && plan_.prefix_tokens == 0;
-    plan_.choices = {.fused_sums = !(decodes && decode_.fused()), .decode = decodes ? decode_ : DecodeChoice{}};
+    plan_.choices = {.sums = sums_ ? sums_(num_tokens) : SumForm::of_mode,
+                     .decode = decodes ? decode_ : DecodeChoice{}};
+    if (plan_.choices.decode.fused()) plan_.choices.sums = SumForm::separate;
     num_fused_ += plan_.choices.decode.fused() ? 1 : 0;
     const Tensor logits = ranks_.run(plan_);
     std::vector<std::vector<float>> rows;
@@ -171,6 +175,7 @@ class LlamaRunner {
   PageAllocator pages_;
   StepPlan plan_;
   std::function<int(int)> border_;
+  std::function<SumForm(int)> sums_;
   DecodeChoice decode_;
   int num_fused_ = 0;
 };

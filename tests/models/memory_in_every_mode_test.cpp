@@ -18,6 +18,7 @@
 #include "models/experts_family.h"
 #include "models/llama_family.h"
 #include "models/registry.h"
+#include "parallel/choice_tables.h"
 #include "parallel/strategy.h"
 #include "temporary_folder.h"
 #include "weights/checkpoint.h"
@@ -34,14 +35,15 @@ ExecutorLimits mode_limits(TpMode mode) {
                    .max_samples = 10,
                    .max_pages_per_sequence = 4,
                    .max_parts = mode == TpMode::weave ? kMostParts : 1,
-                   .fused_decode = mode != TpMode::sequence},
+                   .fused_decode = true},
           .page_size = 4,
           .num_pages = 16};
 }
 
-const StepChoices kEveryChoice[] = {{.fused_sums = true},
-                                    {.fused_sums = false},
-                                    {.fused_sums = false, .decode = {.form = DecodeChoice::Form::clusters}}};
+const StepChoices kEveryChoice[] = {{.sums = SumForm::of_mode},
+                                    {.sums = SumForm::fused},
+                                    {.sums = SumForm::separate},
+                                    {.sums = SumForm::separate, .decode = {.form = DecodeChoice::Form::clusters}}};
 
 // The first sequence has the most new tokens, the others one each; the first rows have logits.
 StepPlan plan_in_mode(int num_tokens, int num_sequences, int num_rows, int border, const StepChoices& choices) {
@@ -233,7 +235,7 @@ TEST_P(MemoryInMode, WhatADryRunFindsIsEnoughAndNoBlockReadsWhatOthersHaveLeft) 
       const StepPlan plan = plan_in_mode(shape);
       SCOPED_TRACE(fmt::format("{} tokens of {} sequences, {} rows, {} in the first part, fused sums {}, attention {}",
                                shape.num_tokens, shape.num_sequences, shape.num_logit_rows, plan.prefix_tokens,
-                               shape.choices.fused_sums, shape.choices.decode.fused()));
+                               name_of(shape.choices.sums), shape.choices.decode.fused()));
       EXPECT_EQ(shape_of(plan).parts, shape.parts);
       if (shape.choices.decode.fused() && !takes_fused(members, shape)) continue;
       std::vector<std::vector<float>> plain(members.size()), guarded(members.size());

@@ -16,11 +16,12 @@ constexpr int kMany = std::numeric_limits<int>::max();
 
 TEST(ChoiceTables, TheLineOfAStepsSizeDecides) {
   const ChoiceTables tables{
-      .fused = {{8, true}, {64, false}, {kMany, true}},
+      .forms = {{8, SumForm::fused}, {64, SumForm::separate}, {kMany, SumForm::sharded}},
       .sums = {{1000, {Algorithm::low_latency, 4, 256}}, {.choice = {Algorithm::direct, 16, 512}}}};
-  const auto fused = [&](int tokens) { return choices_for(tables, tokens, 100).fused_sums; };
-  EXPECT_TRUE(fused(1) && fused(8) && fused(65) && fused(1 << 20));
-  EXPECT_FALSE(fused(9) || fused(64));
+  const auto form = [&](int tokens) { return choices_for(tables, tokens, 100).sums; };
+  for (const int tokens : {1, 8}) EXPECT_EQ(form(tokens), SumForm::fused);
+  for (const int tokens : {9, 64}) EXPECT_EQ(form(tokens), SumForm::separate);
+  for (const int tokens : {65, 1 << 20}) EXPECT_EQ(form(tokens), SumForm::sharded);
   const auto sum = [&](int tokens) { return sum_choice(choices_for(tables, tokens, 100)); };
   EXPECT_EQ(sum(10), (Choice{Algorithm::low_latency, 4, 256}));
   EXPECT_EQ(sum(11), (Choice{Algorithm::direct, 16, 512}));
@@ -36,37 +37,44 @@ TEST(ChoiceTables, WhatIsNoAlgorithmIsRefused) {
     EXPECT_THROW(sum_choice({.sum_algorithm = static_cast<std::int16_t>(number)}), InvalidArgument) << number;
 }
 
-TEST(ChoiceTables, FusedIsChosenWhereItIsFasterByMoreThanNoise) {
-  EXPECT_EQ(choose_fused({{1, 1, 0.5}, {8, 1, 0.995}, {64, 2, 3}, {512, 4, 3}}),
-            (FusedTable{{1, true}, {64, false}, {kMany, true}}));
-  EXPECT_EQ(choose_fused({{1, 1, 2}}), (FusedTable{{kMany, false}}));
+TEST(ChoiceTables, ALaterFormIsChosenWhereItIsFasterByMoreThanNoise) {
+  EXPECT_EQ(choose_sums({{1, 1, 0.5}, {8, 1, 0.995}, {64, 2, 3}, {512, 4, 3}}),
+            (SumTable{{1, SumForm::fused}, {64, SumForm::separate}, {kMany, SumForm::fused}}));
+  EXPECT_EQ(choose_sums({{1, 1, 2}}), (SumTable{{kMany, SumForm::separate}}));
+  EXPECT_EQ(choose_sums({{1, 1, 0.5, 0.6}, {8, 1, 0.9, 0.895}, {64, 1, 2, 0.9}, {512, 4, 3, 2}}),
+            (SumTable{{8, SumForm::fused}, {kMany, SumForm::sharded}}));
 }
 
 TEST(ModeChoice, TakesWhatWasMeasuredToBeFasterAndNothingElse) {
   const SplitOptions from_512{.kind = SplitKind::smart, .min_tokens = 512};
-  const FusedTable small{{64, true}, {kMany, false}}, never{{kMany, false}};
+  const SumTable small{{64, SumForm::fused}, {kMany, SumForm::separate}}, never{{kMany, SumForm::separate}},
+      large{{64, SumForm::fused}, {kMany, SumForm::sharded}};
   EXPECT_EQ(choose_mode({}, DeviceKind::cpu).mode, TpMode::standard);
   EXPECT_EQ(choose_mode({}, DeviceKind::cuda).mode, TpMode::symmetric) << "the default is NCCL there";
-  EXPECT_EQ(choose_mode({.split = SplitOptions{}, .fused = never}, DeviceKind::cpu).mode, TpMode::standard);
-  EXPECT_EQ(choose_mode({.fused = small}, DeviceKind::cpu).mode, TpMode::fused);
-  EXPECT_EQ(choose_mode({.split = SplitOptions{}, .fused = small}, DeviceKind::cpu).mode, TpMode::fused);
-  EXPECT_EQ(choose_mode({.fused = small}, DeviceKind::cpu).fused, small);
-  const ModeChoice woven = choose_mode({.split = from_512, .fused = small}, DeviceKind::cpu);
+  EXPECT_EQ(choose_mode({.split = SplitOptions{}, .sums = never}, DeviceKind::cpu).mode, TpMode::standard);
+  EXPECT_EQ(choose_mode({.sums = small}, DeviceKind::cpu).mode, TpMode::fused);
+  EXPECT_EQ(choose_mode({.split = SplitOptions{}, .sums = small}, DeviceKind::cpu).mode, TpMode::fused);
+  EXPECT_EQ(choose_mode({.sums = small}, DeviceKind::cpu).sums, small);
+  const ModeChoice woven = choose_mode({.split = from_512, .sums = small}, DeviceKind::cpu);
   EXPECT_EQ(woven.mode, TpMode::weave);
   EXPECT_EQ(woven.split.min_tokens, 512);
-  EXPECT_EQ(woven.fused, small);  // small steps are whole and fused, the rest of the whole ones plain
-  EXPECT_EQ(choose_mode({.split = from_512}, DeviceKind::cpu).fused, never);
+  EXPECT_EQ(woven.sums, small);  // small steps are whole and fused, the rest of the whole ones plain
+  EXPECT_EQ(choose_mode({.split = from_512}, DeviceKind::cpu).sums, never);
+  const ModeChoice sharded = choose_mode({.split = from_512, .sums = large}, DeviceKind::cuda);
+  EXPECT_EQ(sharded.mode, TpMode::sequence);
+  EXPECT_EQ(sharded.sums, large);
+  EXPECT_EQ(sharded.split.kind, SplitKind::none);
 }
 
 TEST(ChoiceTables, AreFoundAgainForTheSameModelAndRanksAlone) {
   TunedStore store({}, "machine", "1");
-  EXPECT_FALSE(tuned_fused(store, kSmallModel).has_value());
-  const FusedTable table{{16, false}, {kMany, true}};
-  put_tuned_fused(store, kSmallModel, table);
-  EXPECT_EQ(tuned_fused(store, kSmallModel), table);
+  EXPECT_FALSE(tuned_sums(store, kSmallModel).has_value());
+  const SumTable table{{16, SumForm::separate}, {kMany, SumForm::sharded}};
+  put_tuned_sums(store, kSmallModel, table);
+  EXPECT_EQ(tuned_sums(store, kSmallModel), table);
   SplitKey other = kSmallModel;
   other.ranks = 3;
-  EXPECT_FALSE(tuned_fused(store, other).has_value());
+  EXPECT_FALSE(tuned_sums(store, other).has_value());
   EXPECT_FALSE(tuned_split(store, kSmallModel).has_value()) << "of another choice";
 }
 
@@ -74,17 +82,18 @@ TEST(ChoiceTables, WhatIsNoTableIsNotTuned) {
   const char* const bad[] = {
       "5",
       "[]",
-      R"([{"fused": 1}])",
+      R"([{"form": 1}])",
       R"([{"up_to_tokens": 4}])",
-      R"([{"fused": true, "up_to_tokens": 4}])",
-      R"([{"fused": true, "up_to_tokens": "four"}])",
-      R"([{"fused": true, "up_to_tokens": -4}, {"fused": false}])",
-      R"([{"fused": true, "up_to_tokens": 8}, {"fused": true, "up_to_tokens": 8}, {"fused": false}])",
-      R"([{"fused": true}, {"fused": false}])"};
+      R"([{"form": "of_mode"}])",
+      R"([{"form": "fused", "up_to_tokens": 4}])",
+      R"([{"form": "fused", "up_to_tokens": "four"}])",
+      R"([{"form": "fused", "up_to_tokens": -4}, {"form": "separate"}])",
+      R"([{"form": "fused", "up_to_tokens": 8}, {"form": "fused", "up_to_tokens": 8}, {"form": "separate"}])",
+      R"([{"form": "fused"}, {"form": "separate"}])"};
   for (const char* const value : bad) {
     TunedStore store({}, "machine", "1");
-    store.put("fused_sums." + name_of(kSmallModel), nlohmann::json::parse(value));
-    EXPECT_FALSE(tuned_fused(store, kSmallModel).has_value()) << value;
+    store.put("sums." + name_of(kSmallModel), nlohmann::json::parse(value));
+    EXPECT_FALSE(tuned_sums(store, kSmallModel).has_value()) << value;
   }
 }
 

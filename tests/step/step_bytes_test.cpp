@@ -18,7 +18,7 @@ StepPlan plan_with_everything() {
   plan.samples = {{.sequence = 1, .row = 2, .position = 1, .params = {.temperature = 0.5, .top_k = 3}, .scored = 2}};
   plan.page_copies = {{.from = 1, .to = 4}};
   plan.prefix_tokens = 2;
-  plan.choices = {.fused_sums = false,
+  plan.choices = {.sums = SumForm::sharded,
                   .sum_algorithm = 2,
                   .sum_blocks = 7,
                   .sum_threads = 64,

@@ -187,14 +187,14 @@ void StepRunner::split(const SplitOptions& options) {
     plan.prefix_tokens = heddle::prefix_tokens(options, ranks_.first().tiles(), static_cast<int>(plan.tokens.size()));
 }
 
-void StepRunner::fuse_sums(bool fused) {
-  for (StepPlan& plan : plans_) plan.choices.fused_sums = fused;
+void StepRunner::sum_as(SumForm form) {
+  for (StepPlan& plan : plans_) plan.choices.sums = form;
 }
 
 void StepRunner::choose_decode(const DecodeChoice& choice) {
   for (StepPlan& plan : plans_) {
     plan.choices.decode = choice;
-    plan.choices.fused_sums = !choice.fused();
+    plan.choices.sums = choice.fused() ? SumForm::separate : SumForm::of_mode;
   }
 }
 

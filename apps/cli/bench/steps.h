@@ -87,7 +87,7 @@ class StepRunner {
   void split(const SplitOptions& options);
 
   // Likewise, on ranks of TpMode::fused: sum over ranks, residual and norm in one operator, or not.
-  void fuse_sums(bool fused);
+  void sum_as(SumForm form);
 
   // Likewise, of a runner whose tables have fused attention: how it is computed.
   void choose_decode(const DecodeChoice& choice);

@@ -12,6 +12,7 @@
 #include "cli/bench/steps.h"
 #include "cli/bench/token_weave.h"
 #include "engine/engine.h"
+#include "models/registry.h"
 #include "weights/model_source.h"
 #include "weights/synthetic_model.h"
 
@@ -53,6 +54,12 @@ std::unique_ptr<StepRunner> runner_of(const ModelOptions& model, TpMode mode, co
   SplitOptions split{.kind = SplitKind::smart, .min_tokens = 1};
   split.transfer_sms = options.transfer_sms.value_or(split.transfer_sms);
   return std::make_unique<StepRunner>(std::move(ranks), cases, engine.threads, 0, split, engine.tables);
+}
+
+// Norms divided by token take models without experts.
+bool can_shard_sums(const ModelOptions& model) {
+  const std::unique_ptr<ModelSource> source = open_model(model.model);
+  return !describe_model(source->config()).experts;
 }
 
 // Figure 14's time of a layer: that of a step of two layers without that of a step of one, which has embedding, last norm,
@@ -126,7 +133,7 @@ class StepProgress {
 }  // namespace
 
 MeasuredSplits measure_splits(const ModelOptions& model, const std::vector<int>& tokens, int repeats,
-                              const FusedTable& sums) {
+                              const SumTable& sums) {
   const std::vector<StepCase> cases = prompts_of(tokens);
   const std::unique_ptr<StepRunner> runner = runner_of(model, TpMode::weave, cases);
   MeasuredSplits measured{.samples = {}, .granule = runner->granule()};
@@ -137,7 +144,7 @@ MeasuredSplits measure_splits(const ModelOptions& model, const std::vector<int>&
       runner->split({.kind = kind, .min_tokens = 1});
       const int prefix = runner->prefix_tokens();
       const int summed = std::max(prefix, one.num_tokens - prefix);  // together
-      runner->fuse_sums(choices_for({.fused = sums}, summed, 0).fused_sums);
+      runner->sum_as(choices_for({.forms = sums}, summed, 0).sums);
     };
     become(SplitKind::smart);
     SplitSample& sample = measured.samples.emplace_back(SplitSample{
@@ -159,25 +166,28 @@ MeasuredSplits measure_splits(const ModelOptions& model, const std::vector<int>&
   return measured;
 }
 
-std::vector<FusedSample> measure_sums(const ModelOptions& model, const std::vector<int>& tokens, int repeats) {
+std::vector<SumSample> measure_sums(const ModelOptions& model, const std::vector<int>& tokens, int repeats) {
   const std::vector<StepCase> cases = prompts_of(tokens);
-  const std::unique_ptr<StepRunner> runner = runner_of(model, TpMode::fused, cases);
-  std::vector<FusedSample> samples;
-  StepProgress progress(model, cases, 2 * (1 + repeats));
+  std::vector<SumForm> forms{SumForm::separate, SumForm::fused};
+  if (can_shard_sums(model)) forms.push_back(SumForm::sharded);
+  const std::unique_ptr<StepRunner> runner =
+      runner_of(model, forms.back() == SumForm::sharded ? TpMode::sequence : TpMode::fused, cases);
+  std::vector<SumSample> samples;
+  const auto num_forms = static_cast<int>(forms.size());
+  StepProgress progress(model, cases, num_forms * (1 + repeats));
   for (const StepCase& one : cases) {
     runner->prepare(one);
-    std::vector<double> seconds[2];  // separate, fused; by turns
-    for (const bool fused : {false, true}) {
-      runner->fuse_sums(fused);
-      progress.sample(*runner, one);  // what happens only the first time
-    }
-    for (int i = 0; i < repeats; ++i)
-      for (const bool fused : {false, true}) {
-        runner->fuse_sums(fused);
-        seconds[fused ? 1 : 0].push_back(progress.sample(*runner, one));
+    std::vector<std::vector<double>> seconds(forms.size());
+    for (int round = -1; round < repeats; ++round)  // the first has what happens only the first time
+      for (std::size_t turn = 0; turn < forms.size(); ++turn) {
+        const std::size_t i = round % 2 == 0 ? turn : forms.size() - 1 - turn;
+        runner->sum_as(forms[i]);
+        const double taken = progress.sample(*runner, one);
+        if (round >= 0) seconds[i].push_back(taken);
       }
-    samples.push_back(
-        {.tokens = one.num_tokens, .separate_seconds = median(seconds[0]), .fused_seconds = median(seconds[1])});
+    SumSample& sample = samples.emplace_back(SumSample{
+        .tokens = one.num_tokens, .separate_seconds = median(seconds[0]), .fused_seconds = median(seconds[1])});
+    if (forms.size() > 2) sample.sharded_seconds = median(seconds[2]);
   }
   return samples;
 }

@@ -17,9 +17,9 @@ struct MeasuredSplits {
 // Prompts of these lengths, each as one step, whole and in two parts by turns, `repeats` times each. Either way is summed as
 // `sums` says.
 MeasuredSplits measure_splits(const ModelOptions& model, const std::vector<int>& tokens, int repeats,
-                              const FusedTable& sums);
+                              const SumTable& sums);
 
-// The same with each sum over ranks, residual and norm in one operator, and as an all-reduce and a norm.
-std::vector<FusedSample> measure_sums(const ModelOptions& model, const std::vector<int>& tokens, int repeats);
+// The same, whole, in every form of sums that ranks of the model can have.
+std::vector<SumSample> measure_sums(const ModelOptions& model, const std::vector<int>& tokens, int repeats);
 
 }  // namespace heddle
