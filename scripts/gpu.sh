@@ -663,10 +663,10 @@ token_weave() {
   run token-weave-memcheck 40 compute-sanitizer --tool memcheck --error-exitcode 9 "$bin/heddle_fused_cases" --fabric nvlink-ipc \
     --threads "$ranks" --only all_reduce_norm --calls 6
   for figure in 10 5 6 7; do weave_figure $figure 15 "$name" --device "$devices"; done
-  for mode in default symmetric fused; do
+  for mode in default symmetric fused sequence; do
     sums "token-weave-sums-$mode" --device "$devices" --tp "$ranks" --tp-mode $mode
   done
-  for mode in default symmetric fused weave no-comm; do
+  for mode in default symmetric fused weave sequence no-comm; do
     run "token-weave-decode-$mode" 20 "$bin/heddle" bench decode --model synth:llama-3-8b --device "$devices" --tp "$ranks" \
       --tp-mode $mode --case 1x1024,16x1024 --repeats 5 --json "$logs/$name-$mode-decode-llama-3-8b.json"
   done

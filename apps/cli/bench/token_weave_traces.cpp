@@ -16,7 +16,7 @@ namespace heddle {
 namespace {
 
 constexpr int kMostSequences = 64;
-constexpr TpMode kTraceModes[] = {TpMode::standard, TpMode::fused, TpMode::weave, TpMode::no_comm};
+constexpr TpMode kTraceModes[] = {TpMode::standard, TpMode::fused, TpMode::weave, TpMode::sequence, TpMode::no_comm};
 
 struct TraceWorkload {
   std::string name;
