@@ -77,7 +77,7 @@ void LinearAllReduce::run(const Call& call, ThreadPool& pool) const {
   if (!partials_.push(call.product, pool)) return;
   for (int tile = 0; tile < partials_.tiles(call.product, peers.rank); ++tile) {
     const Tensor sum = tile_of_y(peers.rank, tile);
-    if (!partials_.sum(call.product, tile, sum)) return;
+    if (!partials_.sum(tile, sum)) return;
     for (int step = 1; step < peers.size; ++step) {
       const int to = (peers.rank + step) % peers.size;
       if (!claim(HostThread{}, peers, to, slots.channel, tile, "sum: credit")) return;

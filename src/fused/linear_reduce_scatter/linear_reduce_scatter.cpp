@@ -22,7 +22,7 @@ void LinearReduceScatter::operator()(const LinearReduceScatterParams& params, co
     if (!partials_.push(*call, pool)) return;
     const int own = partials_.peers().rank;
     for (int tile = 0; tile < partials_.tiles(*call, own); ++tile)
-      if (!partials_.sum(*call, tile, rows_of(y, partials_.first_row(tile), partials_.rows(*call, own, tile)))) return;
+      if (!partials_.sum(tile, rows_of(y, partials_.first_row(tile), partials_.rows(*call, own, tile)))) return;
   });
 }
 

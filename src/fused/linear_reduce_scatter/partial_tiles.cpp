@@ -146,7 +146,7 @@ bool PartialTiles::push(const PartialProduct& product, ThreadPool& pool) const {
   return true;
 }
 
-bool PartialTiles::sum(const PartialProduct& product, int tile, const Tensor& y) const {
+bool PartialTiles::sum(int tile, const Tensor& y) const {
   const Peers& peers = tiles_.peers();
   const TileSlots& slots = tiles_.slots();
   for (int p = 0; p < peers.size; ++p)

@@ -60,7 +60,7 @@ class PartialTiles {
   bool push(const PartialProduct& product, ThreadPool& pool) const;
   // Waits for all ranks' products of own tile `tile` and stores their sum to `y`, its rows: added in float32 and rank
   // order, and rounded once.
-  bool sum(const PartialProduct& product, int tile, const Tensor& y) const;
+  bool sum(int tile, const Tensor& y) const;
 
   int tiles(const PartialProduct& product, int rank) const {
     return static_cast<int>((product.rows.count(rank) + limits_.tile_rows - 1) / limits_.tile_rows);
