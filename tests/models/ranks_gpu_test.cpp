@@ -41,7 +41,7 @@ class SharedGpu : public testing::Test {
   }
   RankModels ranks_in(TpMode mode, int count) const {
     return load_ranks(model_, {.device = kFirstGpu, .tp_mode = mode}, count,
-                      {.steps = limits_.step, .deadline = std::chrono::seconds(20)});
+                      {.deadline = std::chrono::seconds(20), .steps = limits_.step});
   }
 };
 
