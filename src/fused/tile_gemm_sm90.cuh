@@ -3,7 +3,8 @@
 //   - the loading thread issues TMA loads along k into a ring of slots;
 //   - one or two warpgroups multiply with WGMMA and store. While they store a tile, the ring fills for the next one;
 //   - the escort warp says to other ranks what they wait for, so that nobody who multiplies waits for a fence;
-//   - two sending warps push this rank's part of X to the others, where the Work does so.
+//   - two sending warps push this rank's part of X to the others, where the Work does so; or one of them forwards sums to
+//     other ranks while the next tile is multiplied.
 //
 // The blocks of a cluster have the same columns of C and different rows. Each loads a part of W's rows for all of them
 // by multicast within the cluster, so L2 is read less: 32 KiB in place of 48 KiB for a step of 128 x 256 x 64 in a
@@ -26,14 +27,16 @@
 //     // The sending warps of all blocks; or the Work has none.
 //     template <VotingGroup G> void send(const G&) const;
 //     // The escort warp, before the sums may be stored and after they are: what was loaded is no longer in use then.
-//     // Between these two the exchange belongs to the threads that multiply, else to the escort. before_store may leave one
-//     // TMA load in flight, which these threads await (Exchange::await_arrival).
-//     void before_store(const Item&, const Exchange&) const;
-//     void after_store(const Item&, const Exchange&) const;
+//     void before_store(const Item&) const;
+//     void after_store(const Item&) const;
 //     // The threads that multiply, each warpgroup with its part of the sums (Part below) and its staging memory; and,
 //     // behind the last item, what makes their stores complete.
-//     void store(const Item&, const Part&, float (&sums)[kSums], std::byte* staging, const Exchange&) const;
+//     template <std::size_t kBytes> void store(const Item&, const Part&, float (&sums)[kSums], Staging<kBytes>) const;
 //     void finish_stores() const;
+//     // Of a Work with sums to forward: whether those of an item are. forward() follows the item's store(), and precedes the
+//     // next such item's.
+//     bool forwards(const Item&) const;
+//     template <class Relay> void forward(const Item&, Relay&) const;
 //   };
 //
 // Waits that give up leave the loops as long as they are (device/patience_sm90.cuh).
@@ -59,14 +62,21 @@ inline constexpr int kGroupThreads = 128;  // of a warpgroup
 inline constexpr int kGroupRows = 64;      // of one WGMMA
 inline constexpr int kDepth = 64;          // of a step: a line of 128 bytes
 inline constexpr std::size_t kAlignment = 1024, kMostSharedBytes = std::size_t{227} << 10, kBarrierBytes = 512;
-inline constexpr std::size_t kStagingBytes = std::size_t{16} << 10;  // of a warpgroup, between its sums and memory
+
+// Memory of a warpgroup between its sums and those of y.
+template <std::size_t kSize>
+struct Staging {
+  static constexpr std::size_t kBytes = kSize;
+  std::byte* memory;
+};
 
 // A tile of C, and how many blocks of a cluster share W. One warpgroup multiplies 64 x 64; two divide a larger tile by
-// rows, or by columns where it has 64 rows. An exchange takes its bytes from the ring.
-template <int kTileRows, int kTileColumns, int kClusterBlocks = 1, std::size_t kExchange = 0>
+// rows, or by columns where it has 64 rows. A relay takes its bytes from the ring.
+template <int kTileRows, int kTileColumns, int kClusterBlocks = 1, std::size_t kStaging = std::size_t{16} << 10,
+          std::size_t kRelay = 0>
 struct Shape {
   static constexpr int kRows = kTileRows, kColumns = kTileColumns, kCluster = kClusterBlocks;
-  static constexpr std::size_t kExchangeBytes = kExchange;
+  static constexpr std::size_t kStagingBytes = kStaging, kRelayBytes = kRelay;
   static constexpr int kGroups = kRows * kColumns == 64 * 64 ? 1 : 2;
   static constexpr int kRowGroups = kRows / kGroupRows, kColumnGroups = kGroups / kRowGroups;
   static constexpr int kGroupColumns = kColumns / kColumnGroups;
@@ -80,8 +90,7 @@ struct Shape {
     std::byte x[X::kBytes];
     std::byte w[W::kBytes];
   };
-  static constexpr std::size_t kRingBytes =
-      kMostSharedBytes - kAlignment - kBarrierBytes - kGroups * kStagingBytes - kExchange;
+  static constexpr std::size_t kRingBytes = kMostSharedBytes - kAlignment - kBarrierBytes - kGroups * kStaging - kRelay;
   static constexpr int kMostSlots = 12;
   static constexpr int kSlots = kRingBytes / sizeof(Step) < kMostSlots ? kRingBytes / sizeof(Step) : kMostSlots;
   static_assert(kRowGroups * kColumnGroups == kGroups && kSlots >= 3);
@@ -107,28 +116,81 @@ struct Part {
   }
 };
 
-// Shared memory through which sums go to other ranks, and come from them, by TMA while the next tile is multiplied.
-struct Exchange {
-  std::byte* memory;
-  sm90::Mbarrier& arrived;  // of one arrival; a phase for each load to `memory`
-  const KernelWaits& waits;
-  int& parity;  // each thread's own
+// Shared memory through which one thread's TMA copies bytes from this GPU's memory to other places, a peer's among them: chunk
+// after chunk, with loads in flight while earlier chunks are stored.
+template <std::size_t kBytes>
+class Relay {
+ public:
+  static constexpr int kChunks = 4;
+  static constexpr std::uint32_t kChunkBytes = kBytes / kChunks;
 
-  // The end of the next phase; then TMA's writes are visible to this thread.
-  __device__ void await_arrival() const {
-    arrived.template wait<sm90::LongPatience>(waits, parity);
-    parity ^= 1;
+  struct Memory {
+    alignas(128) std::byte chunks[kChunks][kChunkBytes];
+    sm90::Mbarrier full[kChunks];  // of one arrival
+  };
+
+  __device__ Relay(Memory& memory, const KernelWaits& waits) : memory_(memory), waits_(waits) {}
+
+  // `bytes` at `from`, a multiple of 16, which this thread may read, to each place that to(f) calls f(place) with; the copies
+  // may be under way when it returns.
+  template <class To>
+  __device__ void copy(const std::byte* from, std::uint32_t bytes, const To& to) {
+    const int count = static_cast<int>((bytes + kChunkBytes - 1) / kChunkBytes);
+    const auto size = [&](int i) {
+      const std::uint32_t left = bytes - static_cast<std::uint32_t>(i) * kChunkBytes;
+      return left < kChunkBytes ? left : kChunkBytes;
+    };
+    const auto load = [&](int i) {  // to a chunk from which no store reads any more
+      const int at = (next_ + i) % kChunks;
+      memory_.full[at].arrive_expecting(size(i));
+      sm90::copy_bytes(sm90::shared_address(memory_.chunks[at]), from + static_cast<std::size_t>(i) * kChunkBytes,
+                       size(i), memory_.full[at].address());
+    };
+    sm90::wait_until_stores_have_read();
+    for (int i = 0; i < kChunks - 1 && i < count; ++i) load(i);
+    for (int i = 0; i < count; ++i) {
+      const int at = (next_ + i) % kChunks;
+      memory_.full[at].template wait<sm90::LongPatience>(waits_, parities_ >> at & 1);
+      parities_ ^= 1 << at;
+      to([&](std::byte* place) {
+        sm90::store_bytes(place + static_cast<std::size_t>(i) * kChunkBytes, sm90::shared_address(memory_.chunks[at]),
+                          size(i));
+      });
+      sm90::commit_stores();
+      if (i + kChunks - 1 >= count) continue;
+      sm90::wait_until_stores_have_read<1>();
+      load(i + kChunks - 1);
+    }
+    next_ = (next_ + count) % kChunks;
   }
+
+  // Every place has what was copied, as if this thread had written it.
+  __device__ void finish() const {
+    sm90::wait_for_stores();
+    sm90::fence_async_proxy_of_all_memory();
+  }
+
+ private:
+  Memory& memory_;
+  const KernelWaits& waits_;
+  int next_ = 0;
+  int parities_ = 0;
+};
+
+template <>
+class Relay<0> {
+ public:
+  struct Memory {};
 };
 
 template <class Shape>
 struct Shared {
   typename Shape::Step slots[Shape::kSlots];
-  std::byte staging[Shape::kGroups][kStagingBytes];
-  alignas(128) std::byte exchange[Shape::kExchangeBytes > 0 ? Shape::kExchangeBytes : 1];
+  std::byte staging[Shape::kGroups][Shape::kStagingBytes];
+  typename Relay<Shape::kRelayBytes>::Memory relay;
   TmaRing<sm90::Mbarrier, Shape::kSlots> ring;
   sm90::Mbarrier may_store, stored;  // of the escort, of the threads that multiply; a phase for each item
-  sm90::Mbarrier arrived;            // in the exchange
+  sm90::Mbarrier forwarded;          // a phase for each item that is
 };
 template <class Shape>
 constexpr std::size_t shared_bytes() {
@@ -179,15 +241,33 @@ __device__ void load_steps(const Work& work, Shared<Shape>& shared, const Kernel
 template <class Shape, class Work>
 __device__ void escort(const Work& work, Shared<Shape>& shared, const KernelWaits& waits) {
   int parity = 0;
-  int exchange_parity = 0;
-  const Exchange exchange{shared.exchange, shared.arrived, waits, exchange_parity};
   each_item<Shape>(work, [&](const typename Work::Item& item) {
-    work.before_store(item, exchange);
+    work.before_store(item);
     __syncwarp();
     if (Part::lane() == 0) shared.may_store.arrive();
     shared.stored.template wait<sm90::LongPatience>(waits, parity);
-    work.after_store(item, exchange);
+    work.after_store(item);
     parity ^= 1;
+  });
+}
+
+template <class Work>
+concept Forwards = requires(const Work& work, const typename Work::Item& item) {
+  work.forwards(item);
+};
+
+// A warp.
+template <class Shape, Forwards Work>
+__device__ void forward(const Work& work, Shared<Shape>& shared, const KernelWaits& waits) {
+  int parity = 0;
+  Relay<Shape::kRelayBytes> relay(shared.relay, waits);
+  each_item<Shape>(work, [&](const typename Work::Item& item) {
+    shared.stored.template wait<sm90::LongPatience>(waits, parity);
+    parity ^= 1;
+    if (!work.forwards(item)) return;
+    work.forward(item, relay);
+    __syncwarp();
+    if (Part::lane() == 0) shared.forwarded.arrive();
   });
 }
 
@@ -218,8 +298,9 @@ class Multiplier {
     each_item<Shape>(work_, [&](const typename Work::Item& item) {
       multiply(work_.steps(item));
       shared_.may_store.template wait<sm90::LongPatience>(waits_, parity);
-      work_.store(item, part_, sums_, shared_.staging[part_.group],
-                  Exchange{shared_.exchange, shared_.arrived, waits_, exchange_parity_});
+      if constexpr (Forwards<Work>)
+        if (work_.forwards(item)) await_forwarded();
+      work_.store(item, part_, sums_, Staging<Shape::kStagingBytes>{shared_.staging[part_.group]});
       shared_.stored.arrive();
       parity ^= 1;
     });
@@ -229,6 +310,12 @@ class Multiplier {
  private:
   using X = typename Shape::X;
   using W = typename Shape::W;
+
+  // Of the last item that is; behind the first one there is none.
+  __device__ void await_forwarded() {
+    if (num_forwarded_ > 0) shared_.forwarded.template wait<sm90::LongPatience>(waits_, (num_forwarded_ - 1) & 1);
+    ++num_forwarded_;
+  }
 
   // A slot is released when its WGMMAs have ended; they end while those of the next slot are in flight.
   __device__ void multiply(int steps) {
@@ -271,7 +358,7 @@ class Multiplier {
   Shared<Shape>& shared_;
   const KernelWaits& waits_;
   const Part part_;
-  int exchange_parity_ = 0;
+  int num_forwarded_ = 0;
   RingConsumer<Shape::kSlots> at_;
   float sums_[Shape::kSums];
 };
@@ -289,7 +376,9 @@ __device__ bool run(const Work& work, const KernelWaits& waits) {
     shared.ring.init({.producers = 1, .consumers = kWarps * Shape::kCluster});
     shared.may_store.init(1);
     shared.stored.init(Shape::kMultipliers);
-    shared.arrived.init(1);
+    shared.forwarded.init(1);
+    if constexpr (Shape::kRelayBytes > 0)
+      for (auto& full : shared.relay.full) full.init(1);
     sm90::publish_barriers();
     sm90::prefetch_map(work.w_map());
   }
@@ -307,7 +396,9 @@ __device__ bool run(const Work& work, const KernelWaits& waits) {
       load_steps<Shape>(work, shared, waits);
     else if (warp == 1)
       escort<Shape>(work, shared, waits);
-    else if (warp >= kFirstSender)
+    else if constexpr (Forwards<Work>) {
+      if (warp == kFirstSender) forward<Shape>(work, shared, waits);
+    } else if (warp >= kFirstSender)
       send(work);
     return false;
   }

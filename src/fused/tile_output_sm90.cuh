@@ -31,9 +31,9 @@ struct TileOutput {
   bool by_tma;
 
   // Sums of a tile at (row, column) of y, of which `rows_here` rows exist: of y's own, or of a shard that others follow.
-  template <int kSums>
+  template <int kSums, std::size_t kBytes>
   __device__ void store(std::int64_t row, std::int64_t column, int rows_here, const tile_gemm::Part& part,
-                        const float (&sums)[kSums], std::byte* staging) const {
+                        const float (&sums)[kSums], tile_gemm::Staging<kBytes> staging) const {
     if (part.first_row >= rows_here) return;
     // A box is clipped at y's end alone.
     const bool whole = part.first_row + tile_gemm::kGroupRows <= rows_here || row + rows_here == rows;
@@ -66,18 +66,21 @@ struct TileOutput {
     }
   }
 
-  // Box after box through two buffers: while TMA reads one, the threads write the other.
-  template <class Y, int kSums>
+  // Box after box through as many buffers as there is room for: while TMA reads one of two, the threads write the other.
+  template <class Y, int kSums, std::size_t kBytes>
   __device__ void store_boxes(std::int64_t row, std::int64_t column, const tile_gemm::Part& part,
-                              const float (&sums)[kSums], std::byte* staging) const {
-    constexpr int kSumsOfBox = kBoxColumns / 2, kBufferBytes = tile_gemm::kStagingBytes / 2;
+                              const float (&sums)[kSums], tile_gemm::Staging<kBytes> staging) const {
+    constexpr int kSumsOfBox = kBoxColumns / 2;
+    constexpr std::size_t kBoxBytes = std::size_t{tile_gemm::kGroupRows} * kBoxColumns * sizeof(Y);
+    constexpr int kBuffers = kBytes >= 2 * kBoxBytes ? 2 : 1;
+    static_assert(kBytes >= kBoxBytes);
 #pragma unroll
     for (int box = 0; box < kSums / kSumsOfBox; ++box) {
-      std::byte* const buffer = staging + box % 2 * kBufferBytes;
+      std::byte* const buffer = staging.memory + box % kBuffers * kBoxBytes;
       const std::int64_t first = column + box * kBoxColumns;
       if (first >= y.columns) break;
       if (is_storing() && box == 0) sm90::wait_until_stores_have_read();
-      if (is_storing() && box > 0) sm90::wait_until_stores_have_read<1>();
+      if (is_storing() && box > 0) sm90::wait_until_stores_have_read<kBuffers - 1>();
       part.sync();
       write_box<Y>(buffer, first, &sums[box * kSumsOfBox]);
       sm90::fence_async_proxy();

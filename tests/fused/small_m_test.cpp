@@ -157,7 +157,7 @@ TEST_P(SmallM, APushBringsEveryByteOfShardsOfAnyLengthInManyCallsInARow) {
       auto call = drawn_gathering(shared, rank);
       const OwnShard shard = own_shard(*call, rank.rank(), rank.rank() % 2 == 0 ? 0 : 2);
       const ShardPackets packets{call->tiles};
-      rank.enqueue(PushSmallM{packets, packets.most(), shard, rank.memory(), call->whole.data()});
+      rank.enqueue(PushSmallM<4>{packets, packets.most(), shard, rank.memory(), call->whole.data()});
       flying.push_back(std::move(call));
       if (std::ssize(flying) < kInFlight && number + 1 < kSmallCalls) continue;
       rank.synchronize();
@@ -293,11 +293,11 @@ TEST(SmallMFailure, ARankThatDoesNotComeIsNamedWithinTheDeadline) {
       const ShardPackets packets{{shards, true, 4, 64, 2}};
       const SumPackets sums{SmallSum::two_phase, shards, 4};
       if (gathers)
-        rank.enqueue(PushSmallM{packets,
-                                packets.most(),
-                                {reinterpret_cast<std::byte*>(data.data()), 8},
-                                rank.memory(),
-                                reinterpret_cast<std::byte*>(to.data())});
+        rank.enqueue(PushSmallM<4>{packets,
+                                   packets.most(),
+                                   {reinterpret_cast<std::byte*>(data.data()), 8},
+                                   rank.memory(),
+                                   reinterpret_cast<std::byte*>(to.data())});
       else
         rank.enqueue(ReduceSmallM<SmallSum::two_phase>{sums, sums.most(), rank.memory(), data.data(), to.data(), 4});
       try {

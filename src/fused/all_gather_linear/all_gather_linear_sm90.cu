@@ -152,8 +152,8 @@ struct GatherWork {
     own(group, peers, tiles, slots);
   }
 
-  __device__ void before_store(const Item&, const tile_gemm::Exchange&) const {}
-  __device__ void after_store(const Item& item, const tile_gemm::Exchange&) const {
+  __device__ void before_store(const Item&) const {}
+  __device__ void after_store(const Item& item) const {
     if (item.rows == 0) return;
     each_part(item, [&](int owner) {
       if (owner == peers.rank) return;
@@ -162,9 +162,9 @@ struct GatherWork {
     });
   }
 
-  template <int kSums>
-  __device__ void store(const Item& item, const tile_gemm::Part& part, const float (&sums)[kSums], std::byte* staging,
-                        const tile_gemm::Exchange&) const {
+  template <int kSums, std::size_t kBytes>
+  __device__ void store(const Item& item, const tile_gemm::Part& part, const float (&sums)[kSums],
+                        tile_gemm::Staging<kBytes> staging) const {
     y.store(item.first_y_row, item.first_w_row, item.rows, part, sums, staging);
   }
   __device__ void finish_stores() const { y.finish(); }

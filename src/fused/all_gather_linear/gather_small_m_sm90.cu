@@ -16,7 +16,7 @@ namespace {
 constexpr char kSmallGather[] = "all_gather_linear: small M";
 // Beside 256 a block of the GEMM finds its registers; a pull of more rows than it streams for wants more loads in
 // flight.
-constexpr int kPushThreads = 256, kPullThreads = 256, kPullThreadsOfMany = 1024;
+constexpr int kPushThreads = 256, kPushThreadsAlone = 512, kPullThreads = 256, kPullThreadsOfMany = 1024;
 
 template <int kBlockThreads, class Gather>
 __global__ void __launch_bounds__(kBlockThreads)
@@ -70,14 +70,26 @@ void gather_small_m_sm90(const GatherCall& call, void* whole, const Lane& lane) 
     else
       launch(pull, gather_small_m<kPullThreads, PullSmallM>, ShardPieces::kMost, kPullThreads);
   } else {
-    const std::size_t packets = packets_between_ranks(call);
-    const PacketGrid grid = PacketGrid::of(packets);
-    launch(PushSmallM{.packets = {call.tiles},
-                      .most = static_cast<std::uint32_t>(packets),
-                      .shard = shard,
-                      .memory = call.inbox,
-                      .whole = to},
-           gather_small_m<kPushThreads, PushSmallM>, grid.blocks, grid.threads);
+    // cuBLASLt, which multiplies more rows than kLinearBatchRows, starts behind the gather.
+    const bool alone = call.params.y.rows > kLinearBatchRows;
+    const auto push = [&]<int kAtOnce>() {
+      const std::size_t packets = packets_between_ranks(call);
+      const PacketGrid grid = alone ? PacketGrid::alone(packets) : PacketGrid::of(packets);
+      using Push = PushSmallM<kAtOnce>;
+      const Push gather{.packets = {call.tiles},
+                        .most = static_cast<std::uint32_t>(packets),
+                        .shard = shard,
+                        .memory = call.inbox,
+                        .whole = to};
+      if (alone)
+        launch(gather, gather_small_m<kPushThreadsAlone, Push>, grid.blocks, grid.threads);
+      else
+        launch(gather, gather_small_m<kPushThreads, Push>, grid.blocks, grid.threads);
+    };
+    if (call.peers.size <= 2)
+      push.template operator()<2>();
+    else
+      push.template operator()<4>();
   }
   const Weight& weight = call.params.weight;
   linear_small_m({.x = {whole, call.params.y.rows, weight.in_features, weight.in_features, x.dtype},

@@ -34,6 +34,7 @@ struct ShardPackets {
 // awaits. A lane waits for packets of the indices that it has sent itself; so
 // either all groups of a rank run at once, or all ranks have as many and begin them in order.
 // Inbox: [rank][packet of its shard].
+template <int kAtOnce>  // ranks whose packets a lane awaits together
 struct PushSmallM {
   ShardPackets packets;
   std::uint32_t most;  // packets.most()
@@ -43,7 +44,6 @@ struct PushSmallM {
 
   template <VotingGroup G, PeerAddressing P>
   HEDDLE_HOST_DEVICE void operator()(const G& group, const P& peers) const {
-    constexpr int kAtOnce = 4;  // ranks whose packets a lane awaits together
     const Epoch epoch = begin_epoch(group, memory);
     const ByteSlots slots = byte_slots(memory, epoch);
     const std::uint32_t of_own_row = packets.of_row(peers.rank), own_count = packets.count(peers.rank);

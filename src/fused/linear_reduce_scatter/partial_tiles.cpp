@@ -78,8 +78,10 @@ std::size_t PartialTiles::heap_bytes(int world_size, const PartialLimits& limits
 PartialTiles::PartialTiles(Fabric& fabric, Ranks team, const PartialLimits& limits, std::string_view who)
     : limits_(limits), tiles_(fabric, std::move(team), channel_shape(limits, fabric.device().kind), who) {
   if (!on_gpu()) return;
-  product_ = Buffer(static_cast<std::size_t>(kReduceSmallM) * static_cast<std::size_t>(limits.n) * sizeof(float),
-                    fabric.device());
+  std::size_t product_bytes =
+      static_cast<std::size_t>(kReduceSmallM) * static_cast<std::size_t>(limits.n) * sizeof(float);
+  if constexpr (kHaveCuda) product_bytes = std::max(product_bytes, partial_products_bytes(fabric.device()));
+  product_ = Buffer(product_bytes, fabric.device());
   inbox_ = PacketInbox(fabric, inbox_buffer_bytes(fabric.size(), limits));  // last, as the ranks meet
 }
 
@@ -117,7 +119,7 @@ void PartialTiles::enqueue_on_gpu(const PartialProduct& product, const Tensor& y
                          .peers = peers()};
   if constexpr (kHaveCuda) {
     if (is_for_small_m(call)) return reduce_small_m_sm90(call, reinterpret_cast<float*>(product_.data()), lane);
-    partial_linear_sm90(call, lane);
+    partial_linear_sm90(call, product_.data(), lane);
   }
 }
 

@@ -75,7 +75,7 @@ class PartialTiles {
   PartialLimits limits_;
   TileChannel tiles_;
   PacketInbox inbox_;  // on a GPU, of calls of few rows
-  Buffer product_;     // likewise: what the GEMM leaves to be summed
+  Buffer product_;     // likewise: what the GEMM leaves to be summed, or sent
 };
 
 }  // namespace heddle

@@ -1,5 +1,5 @@
-// GEMM + reduce-scatter and GEMM + all-reduce on Hopper: the persistent GEMM of tile_gemm_sm90.cuh pushes each tile that
-// another rank sums into that rank's inbox. To its own tiles it adds the others' products in registers. Blocks wait for
+// GEMM + reduce-scatter and GEMM + all-reduce on Hopper: the persistent GEMM of tile_gemm_sm90.cuh forwards each tile that
+// another rank sums to that rank's inbox. To its own tiles it adds the others' products in registers. Blocks wait for
 // blocks of other ranks, so all of them are resident; in the order of schedule/reduce_order.h none waits in a circle.
 #include "fused/linear_reduce_scatter/partial_tiles_sm90.h"
 
@@ -185,37 +185,38 @@ struct PartialSlots {
   }
 };
 
-// A tile of C is what a slot holds; or, with no rows, the part of a block for which no rows are left.
+// A tile of C: neighbouring slots of a row tile; or, with no rows, the part of a block for which no rows are left.
 struct PartialItem {
   int owner;
-  int slot;
-  int rows;  // that exist
+  int slot, slots;  // the first one, and how many
+  int rows;         // that exist
   int first_x_row, first_w_row;
   std::int64_t first_y_row;  // of this rank's own
 };
 
-// The exchange of a block has the sums of one slot, in the slot's order. TMA takes a tile of another owner from there to
-// its inbox, and brings a product of another rank to it for an own tile, both while the next tile is multiplied or
-// this one still is.
+// The threads that multiply leave a block's sums of a tile that others take in `products`, which L2 holds, and multiply on; a
+// relay takes them to the others' inboxes.
 template <class T, class TileShape>
 struct PartialWork {
   using Item = PartialItem;
-  using Exchange = tile_gemm::Exchange;
 
   CUtensorMap x, w;
   TileOutput<T> y;
   PartialSlots slots;
   const float* bias;
+  float4* products;  // [blocks][kSlotsOfTile][kVectorsOfSlot]
   int k_steps;
 
-  static_assert(TileShape::kColumns == Fragments::kColumns);
+  static constexpr int kSlotsOfTile = TileShape::kColumns / Fragments::kColumns;
+  static constexpr int kVectorsOfSlot = Fragments::vectors(TileShape::kRows);
+  static_assert(TileShape::kColumns == kSlotsOfTile * Fragments::kColumns);
   // Rows of clusters' tiles, of 2048 tokens, that are taken together, column by column, so that L2 holds W's.
   static constexpr int kTogether = 2048 / (TileShape::kRows * TileShape::kCluster);
 
   // Those of one owner: row tiles of a cluster's blocks side by side.
   __device__ GroupedTiles tiles(int owner) const {
     return {.rows = (slots.row_tiles(owner) + TileShape::kCluster - 1) / TileShape::kCluster,
-            .columns = slots.column_tiles,
+            .columns = (slots.column_tiles + kSlotsOfTile - 1) / kSlotsOfTile,
             .together = kTogether};
   }
   __device__ int count() const {
@@ -238,9 +239,11 @@ struct PartialWork {
   }
   __device__ Item at_tile(int owner, int index, int rank) const {
     const GroupedTiles::Place place = tiles(owner).at(index);
-    const int row_tile = place.row * TileShape::kCluster + rank, column_tile = place.column;
+    const int row_tile = place.row * TileShape::kCluster + rank, column_tile = place.column * kSlotsOfTile,
+              columns_left = slots.column_tiles - column_tile;
     return {.owner = owner,
             .slot = slots.slot(row_tile, column_tile),
+            .slots = columns_left < kSlotsOfTile ? columns_left : kSlotsOfTile,
             .rows = row_tile < slots.row_tiles(owner) ? slots.rows_of(owner, row_tile) : 0,
             .first_x_row = static_cast<int>(slots.shards.begin(owner)) + row_tile * slots.slot_rows,
             .first_w_row = column_tile * static_cast<int>(kPartialColumns),
@@ -259,93 +262,94 @@ struct PartialWork {
   }
 
   __device__ bool is_own(const Item& item) const { return item.owner == slots.peers.rank; }
-  // The rank whose product of an own tile comes by the exchange. With more than two ranks, the threads that add load the
-  // others' themselves.
-  __device__ int exchanged() const { return (slots.peers.rank + 1) % slots.peers.size; }
 
   template <class F>
   __device__ void each_other(F f) const {
     for (int step = 1; step < slots.peers.size; ++step) f((slots.peers.rank + step) % slots.peers.size);
   }
-  // Of the row groups that have rows.
+  // Who takes the item's sums: f(rank).
+  template <class F>
+  __device__ void each_receiver(const Item& item, F f) const {
+    if (is_own(item))
+      each_other(f);
+    else
+      f(item.owner);
+  }
+  template <class F>
+  __device__ static void each_slot(const Item& item, F f) {
+    for (int slot = item.slot; slot < item.slot + item.slots; ++slot) f(slot);
+  }
+
+  // The products of all others for an own item, which are added to the sums in registers. A wait that gives up is in the
+  // record, and what is stored then is undefined.
+  __device__ void before_store(const Item& item) const {
+    if (item.rows == 0 || !is_own(item)) return;
+    each_other([&](int peer) {
+      each_slot(item, [&](int slot) {
+        static_cast<void>(await_full(DeviceWarp{}, slots.peers, peer, slots.partials.channel, slot, "reduce: tile"));
+      });
+    });
+  }
+  __device__ void after_store(const Item& item) const {
+    if (item.rows == 0 || !is_own(item)) return;
+    each_other([&](int peer) {
+      each_slot(item, [&](int slot) { give_back(DeviceWarp{}, slots.peers, peer, slots.partials.channel, slot, 1); });
+    });
+  }
+
+  // Products of others' items, and, in an all-reduce, the sums of own ones.
+  __device__ bool forwards(const Item& item) const { return item.rows > 0 && (!is_own(item) || slots.to_all); }
+
+  template <class Relay>
+  __device__ void forward(const Item& item, Relay& relay) const {
+    const DeviceWarp warp;
+    const Peers& peers = slots.peers;
+    const bool own = is_own(item);
+    const TileSlots& to = own ? slots.sums : slots.partials;
+    const Tag credit = own ? Tag("sum: credit") : Tag("reduce: credit");
+    each_receiver(item, [&](int peer) {
+      each_slot(item, [&](int slot) { static_cast<void>(claim(warp, peers, peer, to.channel, slot, credit)); });
+    });
+    if (warp.lane() == 0) {
+      sm90::fence_async_proxy_of_all_memory();  // behind what other threads have stored
+      const float4* from = products_of_block();
+      each_slot(item, [&](int slot) {
+        relay.copy(reinterpret_cast<const std::byte*>(from), bytes_of(item), [&](auto store) {
+          each_receiver(item, [&](int peer) { store(peers.at(peer, to.arriving(peers.rank, slot))); });
+        });
+        from += kVectorsOfSlot;
+      });
+      relay.finish();
+    }
+    __syncwarp();
+    each_receiver(item,
+                  [&](int peer) { each_slot(item, [&](int slot) { fill(warp, peers, peer, to.channel, slot); }); });
+  }
+  // Of a slot: of the row groups that have rows.
   static __device__ std::uint32_t bytes_of(const Item& item) {
     return static_cast<std::uint32_t>((item.rows + Fragments::kGroupRows - 1) / Fragments::kGroupRows) *
            Fragments::kVectorsOfGroup * static_cast<std::uint32_t>(sizeof(float4));
   }
-
-  // Of another rank's item: the credit to push the product. Of an own one: the products of all others, which are added to
-  // the sums in registers; and, in an all-reduce, the credit to push those. A wait that gives up is in the record, and
-  // what is stored then is undefined.
-  __device__ void before_store(const Item& item, const Exchange& exchange) const {
-    if (item.rows == 0) return;
-    const DeviceWarp warp;
-    const Peers& peers = slots.peers;
-    if (!is_own(item)) {
-      static_cast<void>(slots.begin_product(warp, item.owner, item.slot));
-      return;
-    }
-    each_other([&](int peer) {
-      static_cast<void>(await_full(warp, peers, peer, slots.partials.channel, item.slot, "reduce: tile"));
-      if (peer == exchanged()) take_product(item, peer, exchange);
-      if (slots.to_all) static_cast<void>(claim(warp, peers, peer, slots.sums.channel, item.slot, "sum: credit"));
-    });
-  }
-  __device__ void take_product(const Item& item, int from, const Exchange& exchange) const {
-    if (tile_gemm::Part::lane() != 0) return;
-    sm90::fence_async_proxy_of_all_memory();
-    exchange.arrived.arrive_expecting(bytes_of(item));
-    sm90::copy_bytes(sm90::shared_address(exchange.memory), slots.partials.arriving(from, item.slot), bytes_of(item),
-                     exchange.arrived.address());
+  __device__ float4* products_of_block() const {
+    return products + std::size_t{blockIdx.x} * (kSlotsOfTile * kVectorsOfSlot);
   }
 
-  __device__ void after_store(const Item& item, const Exchange& exchange) const {
-    if (item.rows == 0) return;
-    const DeviceWarp warp;
-    const Peers& peers = slots.peers;
-    if (!is_own(item)) {
-      store_exchange(item, exchange, [&](auto to) { to(slots.product(item.owner, item.slot)); });
-      slots.end_product(warp, item.owner, item.slot);
-      return;
-    }
-    each_other([&](int peer) { give_back(warp, peers, peer, slots.partials.channel, item.slot, 1); });
-    if (!slots.to_all) return;
-    store_exchange(item, exchange, [&](auto to) {
-      each_other([&](int peer) { to(peers.at(peer, slots.sums.arriving(peers.rank, item.slot))); });
-    });
-    each_other([&](int peer) { fill(warp, peers, peer, slots.sums.channel, item.slot); });
-  }
-  // Calls each(to), which calls to(place) for each place that gets what the exchange holds. Every place has it at the
-  // end, as if this warp's first lane had written it.
-  template <class Each>
-  __device__ void store_exchange(const Item& item, const Exchange& exchange, Each each) const {
-    if (tile_gemm::Part::lane() == 0) {
-      each([&](void* place) { sm90::store_bytes(place, sm90::shared_address(exchange.memory), bytes_of(item)); });
-      sm90::commit_stores();
-      sm90::wait_for_stores();
-      sm90::fence_async_proxy_of_all_memory();
-    }
-    __syncwarp();
-  }
-
-  template <int kSums>
-  __device__ void store(const Item& item, const tile_gemm::Part& part, float (&sums)[kSums], std::byte* staging,
-                        const Exchange& exchange) const {
+  template <int kSums, std::size_t kBytes>
+  __device__ void store(const Item& item, const tile_gemm::Part& part, float (&sums)[kSums],
+                        tile_gemm::Staging<kBytes> staging) const {
     if (item.rows == 0) return;
     if (bias != nullptr) add_bias(item, part, sums);
-    float4* const its_sums = reinterpret_cast<float4*>(exchange.memory) + first_vector(part);
     if (is_own(item)) {
-      if (slots.peers.size > 1) {
-        exchange.await_arrival();
-        add_products(item, part, sums, its_sums);
-      }
+      if (slots.peers.size > 1) add_products(item, part, sums);
       y.store(item.first_y_row, item.first_w_row, item.rows, part, sums, staging);
       if (!slots.to_all) return;
     }
+    float4* const to = products_of_block() + first_vector(part);
 #pragma unroll
     for (int i = 0; i < kSums / 4; ++i)
-      its_sums[Fragments::vector(0, i, 0)] =
+      to[slot_of(i) * kVectorsOfSlot + vector_of(i)] =
           make_float4(sums[4 * i], sums[4 * i + 1], sums[4 * i + 2], sums[4 * i + 3]);
-    sm90::fence_async_proxy();
+    sm90::fence_async_proxy_of_all_memory();
   }
 
   template <int kSums>
@@ -362,44 +366,66 @@ struct PartialWork {
     }
   }
 
-  // Of a thread's sums in a slot or the exchange; those of the next eight columns are Fragments::vector(0, 1, 0) further.
+  // Where a thread's sums of every eight columns `i` lie: which of the tile's slots, and the vector there.
+  static constexpr int kEightsOfSlot = Fragments::kColumns / 8;
+  static_assert(kSlotsOfTile == 1 || TileShape::kColumnGroups == 1);
+  static constexpr int slot_of(int i) {
+    return kSlotsOfTile == 1 ? 0 : i / kEightsOfSlot;
+  }
+  static constexpr int vector_of(int i) {
+    return Fragments::vector(0, i % kEightsOfSlot, 0);
+  }  // behind first_vector()
   static __device__ int first_vector(const tile_gemm::Part& part) {
     return Fragments::vector(part.first_row / Fragments::kGroupRows, part.first_column / 8, tile_gemm::Part::thread());
   }
 
-  // Adds in rank order.
+  // Adds the products of all ranks in rank order. Of two ranks either order has the same bits.
   template <int kSums>
-  __device__ void add_products(const Item& item, const tile_gemm::Part& part, float (&sums)[kSums],
-                               const float4* exchange) const {
+  __device__ void add_products(const Item& item, const tile_gemm::Part& part, float (&sums)[kSums]) const {
     const Peers& peers = slots.peers;
-    constexpr int kAtOnce = 8;  // vectors of which loads are in flight
-    static_assert(kSums / 4 % kAtOnce == 0);
+    if (peers.size == 2) return add_product(1 - peers.rank, item, part, sums);
+    constexpr int kAtOnce = 4;  // vectors of which loads are in flight
 #pragma unroll
     for (int first = 0; first < kSums / 4; first += kAtOnce) {
-      float4 all[kAtOnce];
+      if (slot_of(first) >= item.slots) break;
+      float all[4 * kAtOnce];
       for (int rank = 0; rank < peers.size; ++rank) {
-        const float4* const from =
-            rank == exchanged()
-                ? exchange
-                : reinterpret_cast<const float4*>(slots.partials.arriving(rank, item.slot)) + first_vector(part);
+        float4 its[kAtOnce];
+        if (rank != peers.rank) load_product(rank, item, part, first, its);
 #pragma unroll
-        for (int i = 0; i < kAtOnce; ++i) {
-          const float* const own = &sums[4 * (first + i)];
-          const float4 one = rank == peers.rank ? make_float4(own[0], own[1], own[2], own[3])
-                                                : from[Fragments::vector(0, first + i, 0)];
-          all[i] =
-              rank == 0 ? one : make_float4(all[i].x + one.x, all[i].y + one.y, all[i].z + one.z, all[i].w + one.w);
+        for (int i = 0; i < 4 * kAtOnce; ++i) {
+          const float one = rank == peers.rank ? sums[4 * first + i] : component(its[i / 4], i % 4);
+          all[i] = rank == 0 ? one : all[i] + one;
         }
       }
 #pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
-        float* const own = &sums[4 * (first + i)];
-        own[0] = all[i].x;
-        own[1] = all[i].y;
-        own[2] = all[i].z;
-        own[3] = all[i].w;
-      }
+      for (int i = 0; i < 4 * kAtOnce; ++i) sums[4 * first + i] = all[i];
     }
+  }
+  template <int kSums>
+  __device__ void add_product(int rank, const Item& item, const tile_gemm::Part& part, float (&sums)[kSums]) const {
+    constexpr int kAtOnce = 8;
+#pragma unroll
+    for (int first = 0; first < kSums / 4; first += kAtOnce) {
+      if (slot_of(first) >= item.slots) break;
+      float4 its[kAtOnce];
+      load_product(rank, item, part, first, its);
+#pragma unroll
+      for (int i = 0; i < 4 * kAtOnce; ++i) sums[4 * first + i] += component(its[i / 4], i % 4);
+    }
+  }
+  // Of neighbouring eight columns of one slot, from `first` on.
+  template <int kCount>
+  __device__ void load_product(int rank, const Item& item, const tile_gemm::Part& part, int first,
+                               float4 (&its)[kCount]) const {
+    static_assert(kEightsOfSlot % kCount == 0);
+    const auto* const from =
+        reinterpret_cast<const float4*>(slots.partials.arriving(rank, item.slot + slot_of(first))) + first_vector(part);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) its[i] = from[vector_of(first + i)];
+  }
+  static __device__ float component(const float4& vector, int i) {
+    return i == 0 ? vector.x : i == 1 ? vector.y : i == 2 ? vector.z : vector.w;
   }
 
   __device__ void finish_stores() const {
@@ -469,16 +495,17 @@ PartialSlots slots_of(const PartialCall& call) {
 }
 
 // Tiles of C, `rows` of which stand side by side in a cluster.
-std::int64_t tiles_of(const PartialCall& call, int rows) {
+std::int64_t tiles_of(const PartialCall& call, int rows, int columns = 1) {
   std::int64_t tiles = 0;
   for (int rank = 0; rank < call.rows.ranks; ++rank)
     tiles += ceil_div<std::int64_t>(ceil_div(call.rows.count(rank), call.slot_rows), rows);
-  return tiles * partial_column_tiles(call.weight.out_features);
+  return tiles * ceil_div(partial_column_tiles(call.weight.out_features), columns);
 }
 
-// Of the GEMM, by the rows of a slot.
-template <int kRows, int kCluster>
-using TileOf = tile_gemm::Shape<kRows, Fragments::kColumns, kCluster, sizeof(float) * kRows * Fragments::kColumns>;
+// Of the GEMM, by the rows of a slot. With 256 columns a block loads 2/3 of the bytes that 128 take for as many products; the
+// relay and narrow staging leave its ring four slots.
+template <int kRows, int kColumns, int kCluster>
+using TileOf = tile_gemm::Shape<kRows, kColumns, kCluster, (std::size_t{8} << 10), (std::size_t{16} << 10)>;
 
 bool is_for_partial_tiles(const PartialCall& call) {
   const DType dtype = call.weight.dtype;
@@ -508,7 +535,7 @@ int clusters_at_once(const Lane& lane) {
 }
 
 template <class T, class TileShape>
-void enqueue_partial_tiles(const PartialCall& call, const Lane& lane) {
+void enqueue_partial_tiles(const PartialCall& call, void* products, const Lane& lane) {
   const auto map = [&](const void* data, std::int64_t rows, std::int64_t stride, int box_rows) {
     return sm90::tensor_map(kPartialName, {.data = data,
                                            .rows = static_cast<std::uint64_t>(rows),
@@ -525,9 +552,11 @@ void enqueue_partial_tiles(const PartialCall& call, const Lane& lane) {
       .y = tile_output_of<T>(kPartialName, call.y, nullptr),
       .slots = slots_of(call),
       .bias = call.weight.bias,
+      .products = reinterpret_cast<float4*>(products),
       .k_steps = static_cast<int>(ceil_div<std::int64_t>(call.x.columns, tile_gemm::kDepth))};
   const std::int64_t clusters =
-      std::clamp<std::int64_t>(tiles_of(call, TileShape::kCluster), 1, clusters_at_once<T, TileShape>(lane));
+      std::clamp<std::int64_t>(tiles_of(call, TileShape::kCluster, TileShape::kColumns / Fragments::kColumns), 1,
+                               clusters_at_once<T, TileShape>(lane));
   LaunchShape shape = launch_of<T, TileShape>();
   shape.grid = dim3(static_cast<unsigned>(clusters * TileShape::kCluster));
   launch_sm90(kPartialName, partial_tiles<T, TileShape>, shape, lane, work,
@@ -544,22 +573,29 @@ void enqueue_plain_partials(const PartialCall& call, const Lane& lane) {
               lane, slots_of(call), call.x, LinearOperand{call.weight.row(0), call.weight.dtype, call.weight.bias});
 }
 
-// Clusters where they have the whole device. A tile of 256 columns would leave no room for an exchange.
+// Clusters where they have the whole device; wide tiles where they are more than one round of all SMs.
 template <class T>
-void enqueue_for_rows(const PartialCall& call, const Lane& lane) {
+void enqueue_for_rows(const PartialCall& call, void* products, const Lane& lane) {
   if (call.rows.largest() <= Fragments::kGroupRows)
-    enqueue_partial_tiles<T, TileOf<64, 1>>(call, lane);
+    enqueue_partial_tiles<T, TileOf<64, 128, 1>>(call, products, lane);
   else if (lane.num_other_sms() > 0)
-    enqueue_partial_tiles<T, TileOf<128, 1>>(call, lane);
+    enqueue_partial_tiles<T, TileOf<128, 128, 1>>(call, products, lane);
+  else if (2 * tiles_of(call, 1, 2) < 3 * lane.num_sms)
+    enqueue_partial_tiles<T, TileOf<128, 128, 2>>(call, products, lane);
   else
-    enqueue_partial_tiles<T, TileOf<128, 2>>(call, lane);
+    enqueue_partial_tiles<T, TileOf<128, 256, 2>>(call, products, lane);
 }
 
 }  // namespace
 
-void partial_linear_sm90(const PartialCall& call, const Lane& lane) {
+std::size_t partial_products_bytes(Device device) {
+  constexpr std::size_t kMostOfBlock = sizeof(float) * 128 * 256;
+  return static_cast<std::size_t>(num_sms_of(device)) * kMostOfBlock;
+}
+
+void partial_linear_sm90(const PartialCall& call, void* products, const Lane& lane) {
   if (!is_for_partial_tiles(call)) return enqueue_plain_partials(call, lane);
-  with_16_bit_element(call.weight.dtype, [&]<class T>() { enqueue_for_rows<T>(call, lane); });
+  with_16_bit_element(call.weight.dtype, [&]<class T>() { enqueue_for_rows<T>(call, products, lane); });
 }
 
 }  // namespace heddle

@@ -2,8 +2,10 @@
 // PartialTiles. Defined only in builds with CUDA.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
+#include "base/device.h"
 #include "base/lane.h"
 #include "base/tensor.h"
 #include "base/weight.h"
@@ -38,8 +40,9 @@ struct PartialCall {
 
 // One kernel: multiplies the tiles of other ranks into their inboxes, and adds their products to its own tiles (a plain
 // kernel has an inbox for those as well, and sums behind the GEMM); of an all-reduce it sends the sums to all ranks, and
-// takes theirs.
-void partial_linear_sm90(const PartialCall& call, const Lane& lane);
+// takes theirs. `products`: partial_products_bytes() of the lane's device.
+void partial_linear_sm90(const PartialCall& call, void* products, const Lane& lane);
+std::size_t partial_products_bytes(Device device);
 
 // The same of at most kReduceSmallM rows of x in two kernels, where the inbox holds their packets. `product`: room for M
 // times n sums.
