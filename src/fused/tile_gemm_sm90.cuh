@@ -47,6 +47,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "device/bulk_stores_sm90.cuh"
 #include "device/group.h"
 #include "device/launch_sm90.cuh"
 #include "device/mbarrier_sm90.cuh"

@@ -10,7 +10,6 @@
 #include "base/alignment.h"
 #include "base/checked.h"
 #include "base/dtype_switch.h"
-#include "device/bulk_stores_sm90.cuh"
 #include "device/channel_calls.h"
 #include "device/per_device.h"
 #include "fused/tile_gemm_sm90.cuh"
