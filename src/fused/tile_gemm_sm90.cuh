@@ -33,10 +33,12 @@
 //     // behind the last item, what makes their stores complete.
 //     template <std::size_t kBytes> void store(const Item&, const Part&, float (&sums)[kSums], Staging<kBytes>) const;
 //     void finish_stores() const;
-//     // Of a Work with sums to forward: whether those of an item are. forward() follows the item's store(), and precedes the
-//     // next such item's.
+//     // Of a Work with sums to forward: whether those of an item are, and, in a warp of its own, their way from where store()
+//     // has left them. The Work has room for kForwardBuffers items' sums; `buffer` counts through these.
+//     static constexpr int kForwardBuffers;
 //     bool forwards(const Item&) const;
-//     template <class Relay> void forward(const Item&, Relay&) const;
+//     template <class Relay> void forward(const Item&, int buffer, Relay&) const;
+//     template <...> void store(const Item&, const Part&, float (&sums)[kSums], Staging<kBytes>, int buffer) const;
 //   };
 //
 // Waits that give up leave the loops as long as they are (device/patience_sm90.cuh).
@@ -184,6 +186,27 @@ class Relay<0> {
   struct Memory {};
 };
 
+inline constexpr int kMostForwardBuffers = 2;
+
+// Which buffer has an item's sums, and the phase of its barriers.
+struct ForwardTurn {
+  int buffer;
+  int parity;
+  bool again;  // the buffer has had sums of an earlier item
+};
+template <int kBuffers>
+class ForwardTurns {
+ public:
+  __device__ ForwardTurn next() {
+    const ForwardTurn turn{count_ % kBuffers, count_ / kBuffers & 1, count_ >= kBuffers};
+    ++count_;
+    return turn;
+  }
+
+ private:
+  int count_ = 0;
+};
+
 template <class Shape>
 struct Shared {
   typename Shape::Step slots[Shape::kSlots];
@@ -191,7 +214,7 @@ struct Shared {
   typename Relay<Shape::kRelayBytes>::Memory relay;
   TmaRing<sm90::Mbarrier, Shape::kSlots> ring;
   sm90::Mbarrier may_store, stored;  // of the escort, of the threads that multiply; a phase for each item
-  sm90::Mbarrier forwarded;          // a phase for each item that is
+  sm90::Mbarrier left[kMostForwardBuffers], forwarded[kMostForwardBuffers];  // a phase for each item that a buffer has
 };
 template <class Shape>
 constexpr std::size_t shared_bytes() {
@@ -257,18 +280,26 @@ concept Forwards = requires(const Work& work, const typename Work::Item& item) {
   work.forwards(item);
 };
 
+template <class Work>
+constexpr int buffers_of() {
+  if constexpr (Forwards<Work>)
+    return Work::kForwardBuffers;
+  else
+    return 1;
+}
+
 // A warp.
 template <class Shape, Forwards Work>
 __device__ void forward(const Work& work, Shared<Shape>& shared, const KernelWaits& waits) {
-  int parity = 0;
+  ForwardTurns<Work::kForwardBuffers> turns;
   Relay<Shape::kRelayBytes> relay(shared.relay, waits);
   each_item<Shape>(work, [&](const typename Work::Item& item) {
-    shared.stored.template wait<sm90::LongPatience>(waits, parity);
-    parity ^= 1;
     if (!work.forwards(item)) return;
-    work.forward(item, relay);
+    const ForwardTurn turn = turns.next();
+    shared.left[turn.buffer].template wait<sm90::LongPatience>(waits, turn.parity);
+    work.forward(item, turn.buffer, relay);
     __syncwarp();
-    if (Part::lane() == 0) shared.forwarded.arrive();
+    if (Part::lane() == 0) shared.forwarded[turn.buffer].arrive();
   });
 }
 
@@ -299,9 +330,7 @@ class Multiplier {
     each_item<Shape>(work_, [&](const typename Work::Item& item) {
       multiply(work_.steps(item));
       shared_.may_store.template wait<sm90::LongPatience>(waits_, parity);
-      if constexpr (Forwards<Work>)
-        if (work_.forwards(item)) await_forwarded();
-      work_.store(item, part_, sums_, Staging<Shape::kStagingBytes>{shared_.staging[part_.group]});
+      store(item);
       shared_.stored.arrive();
       parity ^= 1;
     });
@@ -312,10 +341,17 @@ class Multiplier {
   using X = typename Shape::X;
   using W = typename Shape::W;
 
-  // Of the last item that is; behind the first one there is none.
-  __device__ void await_forwarded() {
-    if (num_forwarded_ > 0) shared_.forwarded.template wait<sm90::LongPatience>(waits_, (num_forwarded_ - 1) & 1);
-    ++num_forwarded_;
+  __device__ void store(const typename Work::Item& item) {
+    const Staging<Shape::kStagingBytes> staging{shared_.staging[part_.group]};
+    if constexpr (Forwards<Work>) {
+      const bool forwards = work_.forwards(item);
+      const ForwardTurn turn = forwards ? turns_.next() : ForwardTurn{};
+      if (turn.again) shared_.forwarded[turn.buffer].template wait<sm90::LongPatience>(waits_, turn.parity ^ 1);
+      work_.store(item, part_, sums_, staging, turn.buffer);
+      if (forwards) shared_.left[turn.buffer].arrive();
+    } else {
+      work_.store(item, part_, sums_, staging);
+    }
   }
 
   // A slot is released when its WGMMAs have ended; they end while those of the next slot are in flight.
@@ -359,7 +395,7 @@ class Multiplier {
   Shared<Shape>& shared_;
   const KernelWaits& waits_;
   const Part part_;
-  int num_forwarded_ = 0;
+  ForwardTurns<buffers_of<Work>()> turns_;
   RingConsumer<Shape::kSlots> at_;
   float sums_[Shape::kSums];
 };
@@ -377,7 +413,8 @@ __device__ bool run(const Work& work, const KernelWaits& waits) {
     shared.ring.init({.producers = 1, .consumers = kWarps * Shape::kCluster});
     shared.may_store.init(1);
     shared.stored.init(Shape::kMultipliers);
-    shared.forwarded.init(1);
+    for (auto& left : shared.left) left.init(Shape::kMultipliers);
+    for (auto& forwarded : shared.forwarded) forwarded.init(1);
     if constexpr (Shape::kRelayBytes > 0)
       for (auto& full : shared.relay.full) full.init(1);
     sm90::publish_barriers();

@@ -264,14 +264,14 @@ void enqueue_tiles(const GatherCall& call, const Lane& lane) {
               lane, work, KernelWaits{.limit = call.peers.waits, .tag = "gather: GEMM"});
 }
 
-// Rounds of tiles times their width: with the best tile the SMs end first. Where there is one round, tiles of other
+// Rounds of tiles times a round's time: with the best tile the SMs end first. Where there is one round, tiles of other
 // ranks' rows wait for all of a transfer (a quarter of a round, measured).
 double time_of(const GatherTile& tile, const GatherCall& call, const Lane& lane) {
   const std::int64_t items = ceil_div<std::int64_t>(row_tiles_of(call.tiles, tile.rows), tile.cluster) *
                              ceil_div<std::int64_t>(call.params.y.columns, tile.columns);
   const std::int64_t rounds = ceil_div<std::int64_t>(items, std::max(1, lane.num_sms / tile.cluster));
   const double waits = rounds == 1 && call.tiles.of_rows && call.peers.size > 1 ? 0.25 : 0;
-  return (static_cast<double>(rounds) + waits) * tile.columns * tile.slowness;
+  return (static_cast<double>(rounds) + waits) * tile.round;
 }
 
 // Of kGatherTiles. Blocks of a cluster need SMs side by side. Where kernels of other ranks or lanes hold some of them,

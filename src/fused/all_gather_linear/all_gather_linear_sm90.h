@@ -14,10 +14,12 @@ namespace heddle {
 // other lane or rank has SMs of the device.
 struct GatherTile {
   int rows, columns, cluster;
-  double slowness;  // time for a column of a tile, relative to the largest one; measured (docs/notes/fused.md)
+  // Time of a round of tiles, relative to the largest one's; measured, and as the bytes that L2 gives each block for a step of
+  // k are: 16 + columns / 8 / cluster KiB (docs/notes/fused.md).
+  double round;
 };
-inline constexpr GatherTile kGatherTiles[] = {
-    {128, 256, 2, 1.00}, {128, 224, 2, 1.00}, {128, 128, 2, 1.01}, {128, 128, 1, 1.06}, {128, 64, 1, 1.25}};
+inline constexpr GatherTile kGatherTiles[] = {{128, 256, 2, 1.00}, {128, 224, 2, 0.95}, {128, 192, 2, 0.88},
+                                              {128, 160, 2, 0.81}, {128, 128, 1, 0.81}, {128, 64, 1, 0.68}};
 
 // What the kernels of a call read.
 struct GatherCall {

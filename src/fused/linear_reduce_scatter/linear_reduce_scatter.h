@@ -3,7 +3,8 @@
 // (Alg. 2, 4) on the producing side of a GEMM, which the paper names as the next step (section 6.2).
 //
 // Sums are in float32 and in rank order. A rank's product of a tile is stored to the summing rank's inbox, in symmetric
-// memory, by the GEMM itself.
+// memory, by the GEMM itself; of few rows by packets, behind a GEMM of kernels/linear. On a GPU the first call of more than 64
+// rows loads cuBLASLt, so it comes before a graph capture.
 #pragma once
 
 #include "fused/linear_reduce_scatter/partial_tiles.h"

@@ -203,11 +203,12 @@ struct PartialWork {
   TileOutput<T> y;
   PartialSlots slots;
   const float* bias;
-  float4* products;  // [blocks][kSlotsOfTile][kVectorsOfSlot]
+  float4* products;  // [blocks][kForwardBuffers][kSlotsOfTile][kVectorsOfSlot]
   int k_steps;
 
   static constexpr int kSlotsOfTile = TileShape::kColumns / Fragments::kColumns;
   static constexpr int kVectorsOfSlot = Fragments::vectors(TileShape::kRows);
+  static constexpr int kForwardBuffers = kSlotsOfTile == 1 ? 2 : 1;
   static_assert(TileShape::kColumns == kSlotsOfTile * Fragments::kColumns);
   // Rows of clusters' tiles, of 2048 tokens, that are taken together, column by column, so that L2 holds W's.
   static constexpr int kTogether = 2048 / (TileShape::kRows * TileShape::kCluster);
@@ -300,7 +301,7 @@ struct PartialWork {
   __device__ bool forwards(const Item& item) const { return item.rows > 0 && (!is_own(item) || slots.to_all); }
 
   template <class Relay>
-  __device__ void forward(const Item& item, Relay& relay) const {
+  __device__ void forward(const Item& item, int buffer, Relay& relay) const {
     const DeviceWarp warp;
     const Peers& peers = slots.peers;
     const bool own = is_own(item);
@@ -311,7 +312,7 @@ struct PartialWork {
     });
     if (warp.lane() == 0) {
       sm90::fence_async_proxy_of_all_memory();  // behind what other threads have stored
-      const float4* from = products_of_block();
+      const float4* from = products_in(buffer);
       each_slot(item, [&](int slot) {
         relay.copy(reinterpret_cast<const std::byte*>(from), bytes_of(item), [&](auto store) {
           each_receiver(item, [&](int peer) { store(peers.at(peer, to.arriving(peers.rank, slot))); });
@@ -329,13 +330,14 @@ struct PartialWork {
     return static_cast<std::uint32_t>((item.rows + Fragments::kGroupRows - 1) / Fragments::kGroupRows) *
            Fragments::kVectorsOfGroup * static_cast<std::uint32_t>(sizeof(float4));
   }
-  __device__ float4* products_of_block() const {
-    return products + std::size_t{blockIdx.x} * (kSlotsOfTile * kVectorsOfSlot);
+  __device__ float4* products_in(int buffer) const {
+    constexpr int kVectors = kSlotsOfTile * kVectorsOfSlot;
+    return products + std::size_t{blockIdx.x} * (kForwardBuffers * kVectors) + buffer * kVectors;
   }
 
   template <int kSums, std::size_t kBytes>
   __device__ void store(const Item& item, const tile_gemm::Part& part, float (&sums)[kSums],
-                        tile_gemm::Staging<kBytes> staging) const {
+                        tile_gemm::Staging<kBytes> staging, int buffer) const {
     if (item.rows == 0) return;
     if (bias != nullptr) add_bias(item, part, sums);
     if (is_own(item)) {
@@ -343,7 +345,7 @@ struct PartialWork {
       y.store(item.first_y_row, item.first_w_row, item.rows, part, sums, staging);
       if (!slots.to_all) return;
     }
-    float4* const to = products_of_block() + first_vector(part);
+    float4* const to = products_in(buffer) + first_vector(part);
 #pragma unroll
     for (int i = 0; i < kSums / 4; ++i)
       to[slot_of(i) * kVectorsOfSlot + vector_of(i)] =
@@ -572,23 +574,31 @@ void enqueue_plain_partials(const PartialCall& call, const Lane& lane) {
               lane, slots_of(call), call.x, LinearOperand{call.weight.row(0), call.weight.dtype, call.weight.bias});
 }
 
-// Clusters where they have the whole device; wide tiles where they are more than one round of all SMs.
+// Clusters where they have the whole device. Wide tiles, which multiply faster, where they are some rounds of all SMs, or long
+// enough to hide that they are sent as a whole; narrow ones where the link decides.
+bool is_for_wide_tiles(const PartialCall& call, const Lane& lane) {
+  constexpr std::int64_t kLongK = 4096;
+  const std::int64_t k = call.x.columns, half_rounds = 2 * tiles_of(call, 1, 2) / lane.num_sms;
+  if (call.sums.inbox != nullptr) return half_rounds >= 3 && k >= 2 * kLongK;
+  return half_rounds >= (k >= kLongK ? 3 : 8);
+}
+
 template <class T>
 void enqueue_for_rows(const PartialCall& call, void* products, const Lane& lane) {
   if (call.rows.largest() <= Fragments::kGroupRows)
     enqueue_partial_tiles<T, TileOf<64, 128, 1>>(call, products, lane);
   else if (lane.num_other_sms() > 0)
     enqueue_partial_tiles<T, TileOf<128, 128, 1>>(call, products, lane);
-  else if (2 * tiles_of(call, 1, 2) < 3 * lane.num_sms)
-    enqueue_partial_tiles<T, TileOf<128, 128, 2>>(call, products, lane);
-  else
+  else if (is_for_wide_tiles(call, lane))
     enqueue_partial_tiles<T, TileOf<128, 256, 2>>(call, products, lane);
+  else
+    enqueue_partial_tiles<T, TileOf<128, 128, 2>>(call, products, lane);
 }
 
 }  // namespace
 
 std::size_t partial_products_bytes(Device device) {
-  constexpr std::size_t kMostOfBlock = sizeof(float) * 128 * 256;
+  constexpr std::size_t kMostOfBlock = sizeof(float) * 128 * 256;  // a wide tile, or two narrow ones
   return static_cast<std::size_t>(num_sms_of(device)) * kMostOfBlock;
 }
 

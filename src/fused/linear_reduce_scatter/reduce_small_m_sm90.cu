@@ -13,7 +13,7 @@ namespace heddle {
 namespace {
 
 constexpr char kSmallReduce[] = "fused linear: small M";
-constexpr int kReduceThreads = 256;
+constexpr int kReduceThreads = 512;
 
 template <SmallSum kForm, class Y>
 __global__ void __launch_bounds__(kReduceThreads)
@@ -32,7 +32,8 @@ SumPackets packets_of_call(const PartialCall& call) {
 template <SmallSum kForm, class Y = float>
 void launch_sum(const PartialCall& call, const SumPackets& packets, const float* product, const Lane& lane) {
   const std::uint32_t most = packets.most();
-  const PacketGrid grid = PacketGrid::of(most);
+  // A GEMM of kernels/linear runs beside it, which cuBLASLt's does not.
+  const PacketGrid grid = call.x.rows > kLinearBatchRows ? PacketGrid::alone(most) : PacketGrid::of(most);
   launch_sm90(kSmallReduce, reduce_small_m<kForm, Y>,
               {.grid = dim3(static_cast<unsigned>(grid.blocks)),
                .block = dim3(static_cast<unsigned>(grid.threads)),
@@ -51,7 +52,8 @@ void launch_sum(const PartialCall& call, const SumPackets& packets, const float*
 
 // By what all ranks share.
 bool is_for_small_m(const PartialCall& call) {
-  return call.x.rows <= kReduceSmallM && packets_of_call(call).of_inbox() <= call.inbox.packets();
+  const std::int64_t most = call.sums.inbox == nullptr ? kReduceSmallM : kAllReduceSmallM;
+  return call.x.rows <= most && packets_of_call(call).of_inbox() <= call.inbox.packets();
 }
 
 void reduce_small_m_sm90(const PartialCall& call, float* product, const Lane& lane) {
