@@ -106,7 +106,7 @@ void gather_on_gpus(GpuRank& gpu, Sharded sharded, const GpuForm& form) {
                                            .weight = weight_on(gpu, w, n, k, form.dtype, bias),
                                            .y = empty_result(gpu, m, n, y_dtype),
                                            .variant = variant,
-                                           .tile = number % 7 - 1};
+                                           .tile = number % 6 - 1};
         return {.enqueue = [&gpu, &fused, params] { fused(params, gpu.lane(), gpu.transfers); },
                 .check = [&gpu, params, a, w, bias, k,
                           number] { gpu.check(params.y, a, w, bias, k, 0, name_of(params.variant).data(), number); }};

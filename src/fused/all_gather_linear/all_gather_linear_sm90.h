@@ -18,8 +18,8 @@ struct GatherTile {
   // k are: 16 + columns / 8 / cluster KiB (docs/notes/fused.md).
   double round;
 };
-inline constexpr GatherTile kGatherTiles[] = {{128, 256, 2, 1.00}, {128, 224, 2, 0.95}, {128, 192, 2, 0.88},
-                                              {128, 160, 2, 0.81}, {128, 128, 1, 0.81}, {128, 64, 1, 0.68}};
+inline constexpr GatherTile kGatherTiles[] = {
+    {128, 256, 2, 1.00}, {128, 224, 2, 0.95}, {128, 192, 2, 0.88}, {128, 128, 1, 0.81}, {128, 64, 1, 0.68}};
 
 // What the kernels of a call read.
 struct GatherCall {
