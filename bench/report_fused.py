@@ -34,8 +34,9 @@ which takes a small-M GEMM of Heddle up to 16 rows, another kernel of Heddle up 
 these tables do not say how a fused operator compares with NCCL and cuBLAS.
 
 Times are microseconds a call: the median of samples on the slowest rank, where a sample is a CUDA graph of several calls on the same
-operands, which may stay in the cache if they fit there. Variants of a case are measured one after the other, `bsp` first. In brackets:
-bsp's time over the variant's, so more than 1 is faster than bsp. `within its spread` names the variants whose samples on rank 0 overlap
+operands, which may stay in the cache if they fit there. Variants of a case are sampled in turns, forwards and backwards. In brackets:
+bsp's time over the variant's, so more than 1 is faster than bsp. `GEMM alone` is `linear` of the gathered A, or of a rank's columns, with
+nothing to transfer; behind it, the fastest variant's time over it. `within its spread` names the variants whose samples on rank 0 overlap
 the fastest one's (p10 to p90): the record does not show that these are slower. The error is the largest of all variants, against
 float64.
 """
@@ -92,7 +93,8 @@ def row_of(bench, size, of):
     cells = [f"{result['microseconds']:.1f}" + ("" if variant == "bsp" else f" ({bsp / result['microseconds']:.2f})")
              for variant, result in of.items()]
     beside = [variant for variant, result in of.items() if result is not best and overlap(result, best)]
-    return [size, *cells, best["variant"], ", ".join(beside), f"{rate(bench, best):.{2 if bench == 'flash-decode' else 0}f}",
+    alone = [f"{gemm:.1f} ({best['microseconds'] / gemm:.2f})"] if (gemm := best.get("gemm_microseconds")) else []
+    return [size, *cells, best["variant"], ", ".join(beside), *alone, f"{rate(bench, best):.{2 if bench == 'flash-decode' else 0}f}",
             f"{max(result['max_relative_error'] for result in of.values()):.1e}"]
 
 
@@ -129,11 +131,13 @@ def section(folder, bench, records, picture):
     label, unit = ("context, keys of all ranks", "TB/s a GPU") if bench == "flash-decode" else ("M, rows of A", "TFLOP/s a GPU")
     for name, record in records:
         for shape, sizes in cases_of(record, axis).items():
-            variants = list(next(iter(sizes.values())))
+            first = next(iter(sizes.values()))
+            variants = list(first)
+            alone = ["GEMM alone"] if "gemm_microseconds" in first[variants[0]] else []
             panels[words_of(bench, shape)] = {variant: [(size, of[variant]["microseconds"]) for size, of in sorted(sizes.items())]
                                               for variant in variants}
             page += [f"### {words_of(bench, shape)}", "", f"{source(name, record)}; {whereabouts(record)}. `{command(record)}`", "",
-                     table([axis, *variants, "fastest", "within its spread", unit, "error"],
+                     table([axis, *variants, "fastest", "within its spread", *alone, unit, "error"],
                            [row_of(bench, size, of) for size, of in sizes.items()])]
     name, record = records[0]
     gpus = source(name, record).rsplit(", ", 1)[1]

@@ -526,7 +526,7 @@ RankModels load(const ModelSource& source, const ModelOptions& given, EngineOpti
       if (uses_all_reduce_norm(choice.mode)) engine.tables.forms = std::move(choice.sums);
     } else if (loading.tp_mode == TpMode::weave || loading.tp_mode == TpMode::sequence) {
       if (loading.tp_mode == TpMode::weave) engine.split = weave_split(options, key);
-      engine.tables.forms = tuned_modes_here(key).sums.value_or(SumTable{});
+      engine.tables.forms = tuned_modes_here(key).sums.value_or(untuned_sums(loading.tp_mode, key.device));
     }
     if (!follows && loading.tp_mode != TpMode::symmetric)
       engine.tables.sums = tuned_sums_here(launched > 1, devices.front(), options.ranks);

@@ -98,6 +98,12 @@ ModeChoice choose_mode(const TunedModes& tuned, DeviceKind device) {
   return choice;
 }
 
+SumTable untuned_sums(TpMode mode, DeviceKind device) {
+  constexpr int kSmallStep = 2047;
+  if (mode != TpMode::sequence || device != DeviceKind::cuda) return {};
+  return {{.up_to_tokens = kSmallStep, .form = SumForm::fused}, {.form = SumForm::sharded}};
+}
+
 std::optional<SumTable> tuned_sums(const TunedStore& store, const SplitKey& key) {
   const auto value = store.value(sums_name_of(key));
   if (!value || !value->is_array() || value->empty()) return std::nullopt;

@@ -71,6 +71,10 @@ struct ModeChoice {
 // TpMode::standard. So no size is slower than with it.
 ModeChoice choose_mode(const TunedModes& tuned, DeviceKind device);
 
+// Of a mode that somebody asked for, where `heddle tune sums` has not run: as the mode does, but on GPUs sequence's small steps
+// fused, as two H200s were faster (docs/results/token_weave.md).
+SumTable untuned_sums(TpMode mode, DeviceKind device);
+
 // What `heddle tune sums` has left in the machine's store for a model on so many ranks. Nothing: not tuned, or no table.
 std::optional<SumTable> tuned_sums(const TunedStore& store, const SplitKey& key);
 void put_tuned_sums(TunedStore& store, const SplitKey& key, const SumTable& table);

@@ -66,6 +66,15 @@ TEST(ModeChoice, TakesWhatWasMeasuredToBeFasterAndNothingElse) {
   EXPECT_EQ(sharded.split.kind, SplitKind::none);
 }
 
+TEST(ChoiceTables, UntunedSmallStepsOfSequenceAreFusedOnGpus) {
+  for (const TpMode mode : {TpMode::standard, TpMode::fused, TpMode::weave})
+    EXPECT_TRUE(untuned_sums(mode, DeviceKind::cuda).empty()) << name_of(mode);
+  EXPECT_TRUE(untuned_sums(TpMode::sequence, DeviceKind::cpu).empty());
+  const ChoiceTables tables{.forms = untuned_sums(TpMode::sequence, DeviceKind::cuda), .sums = {}};
+  EXPECT_EQ(choices_for(tables, 1, 100).sums, SumForm::fused);
+  EXPECT_EQ(choices_for(tables, 1 << 20, 100).sums, SumForm::sharded);
+}
+
 TEST(ChoiceTables, AreFoundAgainForTheSameModelAndRanksAlone) {
   TunedStore store({}, "machine", "1");
   EXPECT_FALSE(tuned_sums(store, kSmallModel).has_value());
