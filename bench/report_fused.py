@@ -99,7 +99,7 @@ def row_of(bench, size, of):
 
 
 def verdict(of):
-    """Of the fastest fused variant against bsp; medians in one order with samples that overlap show no difference."""
+    """Of the fastest fused variant against bsp; medians whose samples overlap show no difference."""
     fused = fastest_of({variant: result for variant, result in of.items() if variant != "bsp"})
     if overlap(fused, of["bsp"]):
         return "open"

@@ -412,9 +412,9 @@ void add_tensor_parallel_options(CLI::App& command, ModelOptions& options) {
           "its "
           "own), then the norm; symmetric: the same, by Heddle's own all-reduce; fused: all-reduce, residual and norm "
           "in "
-          "one; weave: fused, while another part of the batch computes; sequence (CPU, no experts): each rank "
-          "normalises its own "
-          "tokens, and GEMMs gather and sum them tile by tile; no-comm: nothing crosses ranks, so the text is wrong; "
+          "one; weave: fused, while another part of the batch computes; sequence (no experts): each rank "
+          "normalises its own tokens, and GEMMs gather and sum them tile by tile, small steps on GPUs as fused; "
+          "no-comm: nothing crosses ranks, so the text is wrong; "
           "auto: what heddle tune found fastest, else default on the CPU and symmetric on GPUs")
       ->check(CLI::IsMember(tp_mode_names()))
       ->default_str("auto");
@@ -527,6 +527,7 @@ RankModels load(const ModelSource& source, const ModelOptions& given, EngineOpti
     } else if (loading.tp_mode == TpMode::weave || loading.tp_mode == TpMode::sequence) {
       if (loading.tp_mode == TpMode::weave) engine.split = weave_split(options, key);
       engine.tables.forms = tuned_modes_here(key).sums.value_or(untuned_sums(loading.tp_mode, key.device));
+      if (loading.tp_mode == TpMode::weave) engine.tables.forms = unsharded(engine.tables.forms);
     }
     if (!follows && loading.tp_mode != TpMode::symmetric)
       engine.tables.sums = tuned_sums_here(launched > 1, devices.front(), options.ranks);

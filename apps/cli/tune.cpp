@@ -109,7 +109,7 @@ void tune_token_weave(const StepTuneOptions& options) {
   Tuned tuned(options.model);
   std::optional<SumTable> sums = tuned_sums(tuned.store, tuned.key);
   if (!sums) sums = keep_sums(tuned, options.model, sizes_of_sums(tokens), options.repeats);
-  const MeasuredSplits measured = measure_splits(options.model, tokens, options.repeats, *sums);
+  const MeasuredSplits measured = measure_splits(options.model, tokens, options.repeats, unsharded(*sums));
   const std::optional<SplitOptions> chosen = choose_split(measured.samples);
   if (chosen) put_tuned_split(tuned.store, tuned.key, *chosen);
 

@@ -165,7 +165,7 @@ std::vector<StepShape> shapes_in_every_way(const ExecutorLimits& limits) {
     const bool decodes = shape.max_query_len == 1 && shape.num_logit_rows == shape.num_tokens;
     if (limits.step.fused_decode && decodes && shape.num_tokens <= kMostBlockTokens) shapes.push_back(shape);
     shape.choices = {};
-    for (const SumForm form : {SumForm::of_mode, SumForm::separate}) {
+    for (const SumForm form : {SumForm::of_mode, SumForm::separate, SumForm::fused}) {
       shape.choices.sums = form;
       shape.parts = {};
       shapes.push_back(shape);

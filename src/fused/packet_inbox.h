@@ -54,7 +54,7 @@ struct PacketGrid {
 class PacketInbox {
  public:
   // A buffer of no inbox is larger. In even shards it holds an A of 256 rows to 32768 columns, of 512 to 16384, or a sum
-  // of 64 rows to 32768.
+  // of 64 rows to 32768, of 256 rows that are scattered to 16384.
   static constexpr std::size_t kMostBufferBytes = std::size_t{16} << 20;
 
   PacketInbox() = default;

@@ -3,8 +3,8 @@
 //   - the loading thread issues TMA loads along k into a ring of slots;
 //   - one or two warpgroups multiply with WGMMA and store. While they store a tile, the ring fills for the next one;
 //   - the escort warp says to other ranks what they wait for, so that nobody who multiplies waits for a fence;
-//   - two sending warps push this rank's part of X to the others, where the Work does so; or one of them forwards sums to
-//     other ranks while the next tile is multiplied.
+//   - two sending warps push this rank's part of X to the others, where the Work does so; or the first of them forwards sums
+//     to other ranks while the next tile is multiplied. A Work does one of the two at most.
 //
 // The blocks of a cluster have the same columns of C and different rows. Each loads a part of W's rows for all of them
 // by multicast within the cluster, so L2 is read less: 32 KiB in place of 48 KiB for a step of 128 x 256 x 64 in a
@@ -134,7 +134,7 @@ class Relay {
 
   __device__ Relay(Memory& memory, const KernelWaits& waits) : memory_(memory), waits_(waits) {}
 
-  // `bytes` at `from`, a multiple of 16, which this thread may read, to each place that to(f) calls f(place) with; the copies
+  // `bytes` at `from`, a multiple of 16, which the async proxy may read (fence_async_proxy_of_all_memory), to each place that to(f) calls f(place) with; the copies
   // may be under way when it returns.
   template <class To>
   __device__ void copy(const std::byte* from, std::uint32_t bytes, const To& to) {
@@ -196,6 +196,8 @@ struct ForwardTurn {
 };
 template <int kBuffers>
 class ForwardTurns {
+  static_assert(kBuffers >= 1 && kBuffers <= kMostForwardBuffers);
+
  public:
   __device__ ForwardTurn next() {
     const ForwardTurn turn{count_ % kBuffers, count_ / kBuffers & 1, count_ >= kBuffers};
@@ -214,7 +216,8 @@ struct Shared {
   typename Relay<Shape::kRelayBytes>::Memory relay;
   TmaRing<sm90::Mbarrier, Shape::kSlots> ring;
   sm90::Mbarrier may_store, stored;  // of the escort, of the threads that multiply; a phase for each item
-  sm90::Mbarrier left[kMostForwardBuffers], forwarded[kMostForwardBuffers];  // a phase for each item that a buffer has
+  sm90::Mbarrier to_forward[kMostForwardBuffers],
+      forwarded[kMostForwardBuffers];  // a phase for each item that a buffer has
 };
 template <class Shape>
 constexpr std::size_t shared_bytes() {
@@ -296,7 +299,7 @@ __device__ void forward(const Work& work, Shared<Shape>& shared, const KernelWai
   each_item<Shape>(work, [&](const typename Work::Item& item) {
     if (!work.forwards(item)) return;
     const ForwardTurn turn = turns.next();
-    shared.left[turn.buffer].template wait<sm90::LongPatience>(waits, turn.parity);
+    shared.to_forward[turn.buffer].template wait<sm90::LongPatience>(waits, turn.parity);
     work.forward(item, turn.buffer, relay);
     __syncwarp();
     if (Part::lane() == 0) shared.forwarded[turn.buffer].arrive();
@@ -348,7 +351,7 @@ class Multiplier {
       const ForwardTurn turn = forwards ? turns_.next() : ForwardTurn{};
       if (turn.again) shared_.forwarded[turn.buffer].template wait<sm90::LongPatience>(waits_, turn.parity ^ 1);
       work_.store(item, part_, sums_, staging, turn.buffer);
-      if (forwards) shared_.left[turn.buffer].arrive();
+      if (forwards) shared_.to_forward[turn.buffer].arrive();
     } else {
       work_.store(item, part_, sums_, staging);
     }
@@ -413,7 +416,7 @@ __device__ bool run(const Work& work, const KernelWaits& waits) {
     shared.ring.init({.producers = 1, .consumers = kWarps * Shape::kCluster});
     shared.may_store.init(1);
     shared.stored.init(Shape::kMultipliers);
-    for (auto& left : shared.left) left.init(Shape::kMultipliers);
+    for (auto& to_forward : shared.to_forward) to_forward.init(Shape::kMultipliers);
     for (auto& forwarded : shared.forwarded) forwarded.init(1);
     if constexpr (Shape::kRelayBytes > 0)
       for (auto& full : shared.relay.full) full.init(1);
@@ -435,6 +438,7 @@ __device__ bool run(const Work& work, const KernelWaits& waits) {
     else if (warp == 1)
       escort<Shape>(work, shared, waits);
     else if constexpr (Forwards<Work>) {
+      static_assert(!requires { work.send(DeviceWarp{}); });
       if (warp == kFirstSender) forward<Shape>(work, shared, waits);
     } else if (warp >= kFirstSender)
       send(work);

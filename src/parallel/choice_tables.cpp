@@ -18,7 +18,15 @@ std::string sums_name_of(const SplitKey& key) {
   return "sums." + name_of(key);
 }
 
-std::optional<SumForm> form_named(std::string_view name) {
+// Behind the lines of smaller steps; one line for sizes that choose alike.
+void add_line(SumTable& table, const SumLine& line) {
+  if (!table.empty() && table.back().form == line.form && table.back().unsharded == line.unsharded) table.pop_back();
+  table.push_back(line);
+}
+
+std::optional<SumForm> form_in(const nlohmann::json& row, const char* field) {
+  if (!row.contains(field) || !row[field].is_string()) return std::nullopt;
+  const std::string name = row[field].get<std::string>();
   for (const SumForm form : {SumForm::separate, SumForm::fused, SumForm::sharded})
     if (name_of(form) == name) return form;
   return std::nullopt;
@@ -65,20 +73,27 @@ SumTable choose_sums(const std::vector<SumSample>& samples) {
   require(!samples.empty(), "no measured step");
   SumTable table;
   for (const SumSample& sample : samples) {
-    SumForm form = SumForm::separate;
+    SumLine line{.up_to_tokens = sample.tokens, .form = SumForm::separate};
     double seconds = sample.separate_seconds;
-    const auto consider = [&](SumForm other, double of_other) {
-      if (of_other > kFasterByOnePercent * seconds) return;
-      form = other;
-      seconds = of_other;
+    const auto is_faster = [&](double other) {
+      if (other > kFasterByOnePercent * seconds) return false;
+      seconds = other;
+      return true;
     };
-    consider(SumForm::fused, sample.fused_seconds);
-    if (sample.sharded_seconds) consider(SumForm::sharded, *sample.sharded_seconds);
-    if (!table.empty() && table.back().form == form) table.pop_back();
-    table.push_back({.up_to_tokens = sample.tokens, .form = form});
+    if (is_faster(sample.fused_seconds)) line.form = SumForm::fused;
+    if (sample.sharded_seconds && is_faster(*sample.sharded_seconds))
+      line = {.up_to_tokens = sample.tokens, .form = SumForm::sharded, .unsharded = line.form};
+    add_line(table, line);
   }
   table.back().up_to_tokens = kUnlimited;
   return table;
+}
+
+SumTable unsharded(const SumTable& table) {
+  SumTable lines;
+  for (const SumLine& line : table)
+    add_line(lines, {.up_to_tokens = line.up_to_tokens, .form = line.unsharded.value_or(line.form)});
+  return lines;
 }
 
 ModeChoice choose_mode(const TunedModes& tuned, DeviceKind device) {
@@ -101,7 +116,8 @@ ModeChoice choose_mode(const TunedModes& tuned, DeviceKind device) {
 SumTable untuned_sums(TpMode mode, DeviceKind device) {
   constexpr int kSmallStep = 2047;
   if (mode != TpMode::sequence || device != DeviceKind::cuda) return {};
-  return {{.up_to_tokens = kSmallStep, .form = SumForm::fused}, {.form = SumForm::sharded}};
+  return {{.up_to_tokens = kSmallStep, .form = SumForm::fused},
+          {.form = SumForm::sharded, .unsharded = SumForm::fused}};
 }
 
 std::optional<SumTable> tuned_sums(const TunedStore& store, const SplitKey& key) {
@@ -109,15 +125,15 @@ std::optional<SumTable> tuned_sums(const TunedStore& store, const SplitKey& key)
   if (!value || !value->is_array() || value->empty()) return std::nullopt;
   SumTable table;
   for (const nlohmann::json& row : *value) {
-    if (!row.is_object() || !row.contains("form") || !row["form"].is_string()) return std::nullopt;
-    const std::optional<SumForm> form = form_named(row["form"].get<std::string>());
-    if (!form) return std::nullopt;
+    if (!row.is_object()) return std::nullopt;
+    const std::optional<SumForm> form = form_in(row, "form"), rather = form_in(row, "unsharded");
+    if (!form || rather.has_value() != (form == SumForm::sharded)) return std::nullopt;
     const nlohmann::json limit = row.value("up_to_tokens", nlohmann::json(kUnlimited));
     if (!limit.is_number_unsigned() && !limit.is_number_integer()) return std::nullopt;
     const auto tokens = limit.get<std::int64_t>();
     if (tokens < 1 || tokens > kUnlimited) return std::nullopt;
     if (!table.empty() && tokens <= table.back().up_to_tokens) return std::nullopt;
-    table.push_back({.up_to_tokens = static_cast<int>(tokens), .form = *form});
+    table.push_back({.up_to_tokens = static_cast<int>(tokens), .form = *form, .unsharded = rather});
   }
   if (table.back().up_to_tokens != kUnlimited) return std::nullopt;
   return table;
@@ -127,6 +143,7 @@ void put_tuned_sums(TunedStore& store, const SplitKey& key, const SumTable& tabl
   nlohmann::json rows = nlohmann::json::array();
   for (const SumLine& line : table) {
     nlohmann::json row{{"form", name_of(line.form)}};
+    if (line.unsharded) row["unsharded"] = name_of(*line.unsharded);
     if (line.up_to_tokens != kUnlimited) row["up_to_tokens"] = line.up_to_tokens;
     rows.push_back(std::move(row));
   }

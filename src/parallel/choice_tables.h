@@ -22,6 +22,7 @@ std::string_view name_of(SumForm form);
 struct SumLine {
   int up_to_tokens = std::numeric_limits<int>::max();
   SumForm form = SumForm::of_mode;
+  std::optional<SumForm> unsharded = {};  // of steps that cannot be sharded; nothing: `form`
 
   friend bool operator==(const SumLine&, const SumLine&) = default;
 };
@@ -52,6 +53,9 @@ struct SumSample {
 // `samples` by size, at least one.
 SumTable choose_sums(const std::vector<SumSample>& samples);
 
+// The table for steps that cannot be sharded, as those in two parts.
+SumTable unsharded(const SumTable& table);
+
 // What was measured for a model on so many ranks of this machine; nothing: not tuned.
 struct TunedModes {
   std::optional<SplitOptions> split;
@@ -72,7 +76,7 @@ struct ModeChoice {
 ModeChoice choose_mode(const TunedModes& tuned, DeviceKind device);
 
 // Of a mode that somebody asked for, where `heddle tune sums` has not run: as the mode does, but on GPUs sequence's small steps
-// fused, as two H200s were faster (docs/results/token_weave.md).
+// fused: on two H200s a layer of Llama-3.3-70B was faster so at 1024 tokens (docs/notes/token_weave.md).
 SumTable untuned_sums(TpMode mode, DeviceKind device);
 
 // What `heddle tune sums` has left in the machine's store for a model on so many ranks. Nothing: not tuned, or no table.

@@ -66,10 +66,13 @@ void TokenShardStrategy::keep_dry(std::int64_t rows, std::int64_t hidden, DType 
 
 TokenShardStrategy::Fused& TokenShardStrategy::fused_for(std::int64_t rows, std::int64_t hidden, DType activations,
                                                          const Lane& lane) {
-  if (fused_ != nullptr && rows <= fused_->rows) return *fused_;
+  if (fused_ != nullptr && rows <= fused_->rows) {
+    fused_->transfers.set_wait_record(lane.stream.wait_record());
+    return *fused_;
+  }
   const bool on_gpu = lane.stream.device().kind == DeviceKind::cuda;
-  require(fused_ == nullptr || !on_gpu, "--tp-mode sequence: a step of {} tokens, planned for up to {}", rows,
-          most_rows_);
+  if (fused_ != nullptr && on_gpu)
+    throw_error<InvalidArgument>("--tp-mode sequence: a step of {} tokens, planned for up to {}", rows, fused_->rows);
   communicator()->fabric().synchronize(lane.stream);  // before memory is taken or given back, and the ranks meet
   fused_.reset();
   fused_ = std::make_unique<Fused>(*communicator(), std::max(rows, most_rows_), hidden, activations);
@@ -91,8 +94,8 @@ void TokenShardStrategy::normalize(const Hidden& hidden, const Norm& norm, Tenso
       own(normalized), lane);
 }
 
-// Every row is at one rank, so the others contribute zeros.
-void TokenShardStrategy::complete(Tensor rows, const Lane& lane) {
+// Every row is at one rank: the others contribute zeros to a sum of it.
+void TokenShardStrategy::clear_others(const Tensor& rows, const Lane& lane) const {
   const Shards shards = shards_of(rows.rows);
   const int rank = communicator()->rank();
   const auto clear = [&](std::int64_t first, std::int64_t count) {
@@ -101,16 +104,22 @@ void TokenShardStrategy::complete(Tensor rows, const Lane& lane) {
   };
   clear(0, shards.begin(rank));
   clear(shards.begins[rank + 1], rows.rows - shards.begins[rank + 1]);
-  sum_over_ranks(rows, lane);
 }
 
 Hidden TokenShardStrategy::wanted_rows(const Hidden& hidden, const WantedRows& wanted, Arena& arena, const Lane& lane) {
   if (!shards_step()) return FusedStrategy::wanted_rows(hidden, wanted, arena, lane);
-  if (crosses_ranks(lane) && wanted.num_rows != hidden.residual.rows) {
-    complete(hidden.residual, lane);
-    if (hidden.delta.data != nullptr) complete(hidden.delta, lane);
+  const bool from_all = crosses_ranks(lane) && wanted.num_rows > 0 && wanted.num_rows != hidden.residual.rows,
+             pending = hidden.delta.data != nullptr;
+  if (from_all) {
+    clear_others(hidden.residual, lane);
+    if (pending) clear_others(hidden.delta, lane);
   }
-  return LocalStrategy::wanted_rows(hidden, wanted, arena, lane);  // NOLINT(bugprone-parent-virtual-call)
+  const Hidden rows = LocalStrategy::wanted_rows(hidden, wanted, arena, lane);  // NOLINT(bugprone-parent-virtual-call)
+  if (from_all) {
+    sum_over_ranks(rows.residual, lane);
+    if (pending) sum_over_ranks(rows.delta, lane);
+  }
+  return rows;
 }
 
 void TokenShardStrategy::gather(Tensor x, const Weight& weight, Tensor y, const Lane& lane) {

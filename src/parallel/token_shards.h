@@ -50,7 +50,7 @@ class TokenShardStrategy : public FusedStrategy {
   void keep_dry(std::int64_t rows, std::int64_t hidden, DType activations, const Lane& lane);
   Fused& fused_for(std::int64_t rows, std::int64_t hidden, DType activations, const Lane& lane);
   void gather(Tensor x, const Weight& weight, Tensor y, const Lane& lane);
-  void complete(Tensor rows, const Lane& lane);
+  void clear_others(const Tensor& rows, const Lane& lane) const;
 
   int ranks_;
   std::int64_t most_rows_ = 0;  // of all dry runs

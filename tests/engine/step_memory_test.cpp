@@ -86,12 +86,15 @@ TEST(StepMemory, IsThatOfTheLargestStepInPartsAndByEveryChoice) {
        [](const StepTensors& step) { return step.num_parts() == 1 && step.choices.sums == SumForm::separate; }},
       {"in two parts, with sums by themselves",
        [](const StepTensors& step) { return step.num_parts() == 2 && step.choices.sums == SumForm::separate; }},
+      {"whole, with fused sums",
+       [](const StepTensors& step) { return step.num_parts() == 1 && step.choices.sums == SumForm::fused; }},
       {"a token each, with fused attention", [](const StepTensors& step) { return step.choices.decode.fused(); }},
       {"in two parts of one sequence",
        [](const StepTensors& step) { return step.num_parts() == 2 && step.parts[1].shape.first_sequence == 0; }},
   };
   const StepChoices choices_of_all_kinds[] = {
       {.sums = SumForm::of_mode},
+      {.sums = SumForm::fused},
       {.sums = SumForm::separate},
       {.sums = SumForm::separate, .decode = {.form = DecodeChoice::Form::clusters}}};
   constexpr int kTokens = 9, kSequences = 4;

@@ -164,6 +164,9 @@ TEST_F(FusedCalls, AReductionRefusesShapesThatDoNotFitAndSaysWhy) {
   bad = good;
   bad.y.rows = 3;
   EXPECT_EQ(refused(bad), "linear_reduce_scatter: y is [3, 3] of float32, expected [4, 3] of float32 or x's float32");
+  bad = good;
+  bad.y.dtype = DType::bfloat16;
+  EXPECT_EQ(refused(bad), "linear_reduce_scatter: y is [4, 3] of bfloat16, expected [4, 3] of float32 or x's float32");
   EXPECT_EQ(refusal([&] {
               summed({.x = {x_.data(), 5, 4, 4}, .weight = weight(3, 4), .y = {y_.data(), 5, 3, 3}}, stream_);
             }),

@@ -175,7 +175,8 @@ struct Reducing {
   SumPackets packets;
   std::vector<std::vector<float>> products;  // of each rank
   std::vector<float> y;
-  std::int64_t y_stride = 0;
+  std::vector<bfloat16> y16;  // of some scattered sums in y's place, from element `shift` on: not aligned
+  std::int64_t y_stride = 0, shift = 0;
 
   // The sum in rank order, which every rank must have bit for bit.
   float sum(std::int64_t at) const {
@@ -194,9 +195,12 @@ std::unique_ptr<Reducing> drawn_reducing(Draws& shared, const SmallRank& rank) {
     call->products.push_back(numbers(rows * n, seed + static_cast<std::uint32_t>(p), DType::float32));
   const bool is_part = call->packets.form == SmallSum::scattered;
   call->y_stride = n + shared.between(0, 2);
-  call->y.assign(
-      static_cast<std::size_t>((is_part ? call->packets.rows.count(rank.rank()) : rows) * call->y_stride) + kGuard,
-      -7.0F);
+  const auto elements =
+      static_cast<std::size_t>((is_part ? call->packets.rows.count(rank.rank()) : rows) * call->y_stride) + kGuard;
+  const bool narrow = is_part && shared.between(0, 1) == 1;
+  call->shift = shared.between(0, 3);
+  call->y.assign(narrow ? 0 : elements, -7.0F);
+  call->y16.assign(narrow ? elements + static_cast<std::size_t>(call->shift) : 0, to_bfloat16(-7.0F));
   return call;
 }
 
@@ -207,16 +211,27 @@ void enqueue_sum(SmallRank& rank, Reducing& call) {
                                    call.y_stride});
 }
 
+void enqueue_rounded_sum(SmallRank& rank, Reducing& call) {
+  rank.enqueue(ReduceSmallM<SmallSum::scattered, bfloat16>{call.packets, call.packets.most(), rank.memory(),
+                                                           call.products[static_cast<std::size_t>(rank.rank())].data(),
+                                                           call.y16.data() + call.shift, call.y_stride});
+}
+
 void check_reduced(const Reducing& call, int rank) {
   const SumPackets& packets = call.packets;
-  std::vector<float> want(call.y.size(), -7.0F);
+  const auto shift = static_cast<std::size_t>(call.y16.empty() ? 0 : call.shift);
+  std::vector<float> want(call.y.size() + call.y16.size(), -7.0F), got = call.y;
+  for (const bfloat16 one : call.y16) got.push_back(to_float(one));
   const bool is_part = packets.form == SmallSum::scattered;
   const std::int64_t first = is_part ? packets.rows.begin(rank) : 0,
                      rows = is_part ? packets.rows.count(rank) : packets.rows.total();
   for (std::int64_t row = 0; row < rows; ++row)
     for (std::int64_t column = 0; column < packets.n; ++column)
-      want[static_cast<std::size_t>(row * call.y_stride + column)] = call.sum((first + row) * packets.n + column);
-  EXPECT_EQ(call.y, want) << "rank " << rank << ", form " << static_cast<int>(packets.form);
+      want[shift + static_cast<std::size_t>(row * call.y_stride + column)] =
+          call.sum((first + row) * packets.n + column);
+  if (!call.y16.empty())
+    for (float& one : want) one = to_float(to_bfloat16(one));
+  EXPECT_EQ(got, want) << "rank " << rank << ", form " << static_cast<int>(packets.form);
 }
 
 TEST_P(SmallM, SumsHaveTheBitsOfRankOrderInEveryFormAndManyCallsInARow) {
@@ -226,7 +241,10 @@ TEST_P(SmallM, SumsHaveTheBitsOfRankOrderInEveryFormAndManyCallsInARow) {
     std::vector<std::unique_ptr<Reducing>> flying;
     for (int number = 0; number < kSmallCalls; ++number) {
       auto call = drawn_reducing(shared, rank);
-      if (call->packets.form == SmallSum::scattered) enqueue_sum<SmallSum::scattered>(rank, *call);
+      if (!call->y16.empty())
+        enqueue_rounded_sum(rank, *call);
+      else if (call->packets.form == SmallSum::scattered)
+        enqueue_sum<SmallSum::scattered>(rank, *call);
       if (call->packets.form == SmallSum::one_shot) enqueue_sum<SmallSum::one_shot>(rank, *call);
       if (call->packets.form == SmallSum::two_phase) enqueue_sum<SmallSum::two_phase>(rank, *call);
       flying.push_back(std::move(call));

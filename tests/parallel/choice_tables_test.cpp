@@ -41,14 +41,24 @@ TEST(ChoiceTables, ALaterFormIsChosenWhereItIsFasterByMoreThanNoise) {
   EXPECT_EQ(choose_sums({{1, 1, 0.5}, {8, 1, 0.995}, {64, 2, 3}, {512, 4, 3}}),
             (SumTable{{1, SumForm::fused}, {64, SumForm::separate}, {kMany, SumForm::fused}}));
   EXPECT_EQ(choose_sums({{1, 1, 2}}), (SumTable{{kMany, SumForm::separate}}));
-  EXPECT_EQ(choose_sums({{1, 1, 0.5, 0.6}, {8, 1, 0.9, 0.895}, {64, 1, 2, 0.9}, {512, 4, 3, 2}}),
-            (SumTable{{8, SumForm::fused}, {kMany, SumForm::sharded}}));
+  EXPECT_EQ(
+      choose_sums({{1, 1, 0.5, 0.6}, {8, 1, 0.9, 0.895}, {64, 1, 2, 0.9}, {512, 4, 3, 2}}),
+      (SumTable{
+          {8, SumForm::fused}, {64, SumForm::sharded, SumForm::separate}, {kMany, SumForm::sharded, SumForm::fused}}));
+}
+
+TEST(ChoiceTables, StepsThatCannotBeShardedHaveTheFasterOfTheOtherForms) {
+  const SumTable table{{8, SumForm::fused},
+                       {64, SumForm::sharded, SumForm::fused},
+                       {512, SumForm::sharded, SumForm::separate},
+                       {kMany, SumForm::separate}};
+  EXPECT_EQ(unsharded(table), (SumTable{{64, SumForm::fused}, {kMany, SumForm::separate}}));
 }
 
 TEST(ModeChoice, TakesWhatWasMeasuredToBeFasterAndNothingElse) {
   const SplitOptions from_512{.kind = SplitKind::smart, .min_tokens = 512};
   const SumTable small{{64, SumForm::fused}, {kMany, SumForm::separate}}, never{{kMany, SumForm::separate}},
-      large{{64, SumForm::fused}, {kMany, SumForm::sharded}};
+      large{{64, SumForm::fused}, {kMany, SumForm::sharded, SumForm::fused}};
   EXPECT_EQ(choose_mode({}, DeviceKind::cpu).mode, TpMode::standard);
   EXPECT_EQ(choose_mode({}, DeviceKind::cuda).mode, TpMode::symmetric) << "the default is NCCL there";
   EXPECT_EQ(choose_mode({.split = SplitOptions{}, .sums = never}, DeviceKind::cpu).mode, TpMode::standard);
@@ -71,14 +81,14 @@ TEST(ChoiceTables, UntunedSmallStepsOfSequenceAreFusedOnGpus) {
     EXPECT_TRUE(untuned_sums(mode, DeviceKind::cuda).empty()) << name_of(mode);
   EXPECT_TRUE(untuned_sums(TpMode::sequence, DeviceKind::cpu).empty());
   const ChoiceTables tables{.forms = untuned_sums(TpMode::sequence, DeviceKind::cuda), .sums = {}};
-  EXPECT_EQ(choices_for(tables, 1, 100).sums, SumForm::fused);
-  EXPECT_EQ(choices_for(tables, 1 << 20, 100).sums, SumForm::sharded);
+  for (const int tokens : {1, 2047}) EXPECT_EQ(choices_for(tables, tokens, 100).sums, SumForm::fused);
+  for (const int tokens : {2048, 1 << 20}) EXPECT_EQ(choices_for(tables, tokens, 100).sums, SumForm::sharded);
 }
 
 TEST(ChoiceTables, AreFoundAgainForTheSameModelAndRanksAlone) {
   TunedStore store({}, "machine", "1");
   EXPECT_FALSE(tuned_sums(store, kSmallModel).has_value());
-  const SumTable table{{16, SumForm::separate}, {kMany, SumForm::sharded}};
+  const SumTable table{{16, SumForm::separate}, {kMany, SumForm::sharded, SumForm::fused}};
   put_tuned_sums(store, kSmallModel, table);
   EXPECT_EQ(tuned_sums(store, kSmallModel), table);
   SplitKey other = kSmallModel;
@@ -94,6 +104,8 @@ TEST(ChoiceTables, WhatIsNoTableIsNotTuned) {
       R"([{"form": 1}])",
       R"([{"up_to_tokens": 4}])",
       R"([{"form": "of_mode"}])",
+      R"([{"form": "sharded"}])",
+      R"([{"form": "fused", "unsharded": "fused"}])",
       R"([{"form": "fused", "up_to_tokens": 4}])",
       R"([{"form": "fused", "up_to_tokens": "four"}])",
       R"([{"form": "fused", "up_to_tokens": -4}, {"form": "separate"}])",

@@ -86,7 +86,7 @@ class StepRunner {
   // From now on the case's steps are computed like this. The runner was made with a split of some kind.
   void split(const SplitOptions& options);
 
-  // Likewise, on ranks of TpMode::fused: sum over ranks, residual and norm in one operator, or not.
+  // Likewise, on ranks whose mode has this form of sums.
   void sum_as(SumForm form);
 
   // Likewise, of a runner whose tables have fused attention: how it is computed.

@@ -56,12 +56,6 @@ std::unique_ptr<StepRunner> runner_of(const ModelOptions& model, TpMode mode, co
   return std::make_unique<StepRunner>(std::move(ranks), cases, engine.threads, 0, split, engine.tables);
 }
 
-// Norms divided by token take models without experts.
-bool can_shard_sums(const ModelOptions& model) {
-  const std::unique_ptr<ModelSource> source = open_model(model.model);
-  return !describe_model(source->config()).experts;
-}
-
 // Figure 14's time of a layer: that of a step of two layers without that of a step of one, which has embedding, last norm,
 // logits and their gather, too.
 constexpr int kLayerFigure = 14;
@@ -131,6 +125,11 @@ class StepProgress {
 };
 
 }  // namespace
+
+bool can_shard_sums(const ModelOptions& model) {
+  const std::unique_ptr<ModelSource> source = open_model(model.model);
+  return !describe_model(source->config()).experts;
+}
 
 MeasuredSplits measure_splits(const ModelOptions& model, const std::vector<int>& tokens, int repeats,
                               const SumTable& sums) {
@@ -207,7 +206,9 @@ TokenWeaveResult measure_step_figure(const TokenWeaveOptions& options) {
       {}};
   std::map<TpMode, std::unique_ptr<StepRunner>> runners, runners_of_less;
   std::vector<VariantSteps> variants;
+  const bool can_shard = can_shard_sums(options.model);
   for (const WeaveVariant& variant : variants_of(options.figure)) {
+    if (variant.mode == TpMode::sequence && !can_shard) continue;
     std::unique_ptr<StepRunner>& runner = runners[variant.mode];
     if (runner == nullptr) runner = runner_of(whole, variant.mode, cases);
     std::unique_ptr<StepRunner>& less = runners_of_less[variant.mode];

@@ -14,6 +14,9 @@ struct MeasuredSplits {
   int granule = 0;  // tokens of the largest tile: a step of fewer than two cannot be cut
 };
 
+// Whether ranks of the model can have norms divided by token: models without experts.
+bool can_shard_sums(const ModelOptions& model);
+
 // Prompts of these lengths, each as one step, whole and in two parts by turns, `repeats` times each. Either way is summed as
 // `sums` says.
 MeasuredSplits measure_splits(const ModelOptions& model, const std::vector<int>& tokens, int repeats,

@@ -9,6 +9,7 @@
 #include "cli/bench/record.h"
 #include "cli/bench/throughput.h"
 #include "cli/bench/token_weave.h"
+#include "cli/bench/token_weave_steps.h"
 #include "cli/format_text.h"
 #include "weights/model_source.h"
 
@@ -16,7 +17,11 @@ namespace heddle {
 namespace {
 
 constexpr int kMostSequences = 64;
-constexpr TpMode kTraceModes[] = {TpMode::standard, TpMode::fused, TpMode::weave, TpMode::sequence, TpMode::no_comm};
+std::vector<TpMode> trace_modes(const ModelOptions& model) {
+  std::vector<TpMode> modes{TpMode::standard, TpMode::fused, TpMode::weave, TpMode::no_comm};
+  if (can_shard_sums(model)) modes.insert(modes.end() - 1, TpMode::sequence);
+  return modes;
+}
 
 struct TraceWorkload {
   std::string name;
@@ -118,8 +123,9 @@ std::vector<TraceRow> measure_traces(const TokenWeaveOptions& options, const std
   std::vector<TraceRow> rows;
   for (const int step_tokens : step_sizes) {
     std::vector<TraceEngine> engines;
-    engines.reserve(std::size(kTraceModes));
-    for (const TpMode mode : kTraceModes) engines.push_back(engine_for(*source, options, mode, step_tokens, longest));
+    const std::vector<TpMode> modes = trace_modes(options.model);
+    engines.reserve(modes.size());
+    for (const TpMode mode : modes) engines.push_back(engine_for(*source, options, mode, step_tokens, longest));
     for (const TraceWorkload& workload : workloads) {
       const std::size_t first = rows.size();
       for (TraceEngine& one : engines) {
@@ -153,7 +159,9 @@ std::string svg_of_traces(const TokenWeaveOptions& options, const std::vector<Tr
     return svg_of(chart);
   }
   SvgBars bars{fmt::format("Throughput, {}, steps of {} tokens", of, step_sizes.front()), "tokens/s", {}, {}};
-  for (const TpMode mode : kTraceModes) bars.series.emplace_back(name_of(mode));
+  for (const TraceRow& row : rows)  // each workload has a row of every mode
+    if (row.workload == workloads.front().name && row.step_tokens == step_sizes.front())
+      bars.series.emplace_back(name_of(row.mode));
   for (const TraceWorkload& workload : workloads) {
     BarGroup& group = bars.groups.emplace_back(BarGroup{workload.name, {}});
     for (const TraceRow& row : rows)

@@ -14,8 +14,8 @@ namespace heddle {
 // other lane or rank has SMs of the device.
 struct GatherTile {
   int rows, columns, cluster;
-  // Time of a round of tiles, relative to the largest one's; measured, and as the bytes that L2 gives each block for a step of
-  // k are: 16 + columns / 8 / cluster KiB (docs/notes/fused.md).
+  // Time of a round of tiles, relative to the largest one's; measured (docs/notes/fused.md). Those of clusters follow the bytes
+  // that L2 gives a block for a step of k, 16 + columns / 16 KiB.
   double round;
 };
 inline constexpr GatherTile kGatherTiles[] = {

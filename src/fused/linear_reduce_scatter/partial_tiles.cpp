@@ -117,7 +117,8 @@ void PartialTiles::enqueue_on_gpu(const PartialProduct& product, const Tensor& y
                          .partials = tiles_.slots(),
                          .sums = sums,
                          .inbox = inbox_.memory(),
-                         .peers = peers()};
+                         .peers = peers(),
+                         .own_gpus = tiles_.fabric().device_share().ranks == 1};
   if constexpr (kHaveCuda) {
     if (is_for_small_m(call)) return reduce_small_m_sm90(call, reinterpret_cast<float*>(product_.data()), lane);
     partial_linear_sm90(call, product_.data(), lane);

@@ -503,10 +503,11 @@ std::int64_t tiles_of(const PartialCall& call, int rows, int columns = 1) {
   return tiles * ceil_div(partial_column_tiles(call.weight.out_features), columns);
 }
 
-// Of the GEMM, by the rows of a slot. With 256 columns a block loads 2/3 of the bytes that 128 take for as many products; the
-// relay and narrow staging leave its ring four slots.
+// Of the GEMM, by the rows of a slot. With 256 columns a block loads 2/3 of the bytes that 128 take for as many products, and
+// narrow staging and a small relay leave its ring four slots; other tiles have room for a relay that holds all of their sums.
 template <int kRows, int kColumns, int kCluster>
-using TileOf = tile_gemm::Shape<kRows, kColumns, kCluster, (std::size_t{8} << 10), (std::size_t{16} << 10)>;
+using TileOf = tile_gemm::Shape<kRows, kColumns, kCluster, (std::size_t{8} << 10),
+                                (std::size_t{kColumns > 128 ? 16 : kRows / 2} << 10)>;
 
 bool is_for_partial_tiles(const PartialCall& call) {
   const DType dtype = call.weight.dtype;
@@ -574,20 +575,19 @@ void enqueue_plain_partials(const PartialCall& call, const Lane& lane) {
               lane, slots_of(call), call.x, LinearOperand{call.weight.row(0), call.weight.dtype, call.weight.bias});
 }
 
-// Clusters where they have the whole device. Wide tiles, which multiply faster, where they are some rounds of all SMs, or long
-// enough to hide that they are sent as a whole; narrow ones where the link decides.
+// Of 128 x 256, which multiply faster: from one and a half rounds of all SMs on, of an all-reduce, whose sums travel on, from
+// two. All ranks choose alike, as schedule/reduce_order.h has it: their GPUs and lanes are.
 bool is_for_wide_tiles(const PartialCall& call, const Lane& lane) {
-  constexpr std::int64_t kLongK = 4096;
-  const std::int64_t k = call.x.columns, half_rounds = 2 * tiles_of(call, 1, 2) / lane.num_sms;
-  if (call.sums.inbox != nullptr) return half_rounds >= 3 && k >= 2 * kLongK;
-  return half_rounds >= (k >= kLongK ? 3 : 8);
+  const std::int64_t half_rounds = 2 * tiles_of(call, 1, 2) / num_sms_of(lane.stream.device());
+  return half_rounds >= (call.sums.inbox == nullptr ? 3 : 4);
 }
 
+// Clusters where they have the whole device.
 template <class T>
 void enqueue_for_rows(const PartialCall& call, void* products, const Lane& lane) {
   if (call.rows.largest() <= Fragments::kGroupRows)
     enqueue_partial_tiles<T, TileOf<64, 128, 1>>(call, products, lane);
-  else if (lane.num_other_sms() > 0)
+  else if (!call.own_gpus || lane.num_other_sms() > 0)
     enqueue_partial_tiles<T, TileOf<128, 128, 1>>(call, products, lane);
   else if (is_for_wide_tiles(call, lane))
     enqueue_partial_tiles<T, TileOf<128, 256, 2>>(call, products, lane);

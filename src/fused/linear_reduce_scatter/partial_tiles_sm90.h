@@ -30,12 +30,13 @@ struct PartialCall {
   Shards rows;             // of the sum, by the rank that takes it
   Tensor x;                // [M, K of this rank]
   Weight weight;           // [n, K of this rank]
-  Tensor y;                // float32 or x's dtype: this rank's rows, or, of an all-reduce, all rows
+  Tensor y;                // this rank's rows, float32 or of x's dtype; of an all-reduce all rows, float32
   std::int64_t slot_rows;  // partial_rows()
   TileSlots partials;      // slot: row tile of the receiver * column tiles + column tile
   TileSlots sums;          // of an all-reduce, by the rank that sums; without memory of a reduce-scatter
   PacketMemory inbox;      // of calls of few rows
   Peers peers;
+  bool own_gpus = true;  // every rank has one; the same on every rank
 };
 
 // One kernel: multiplies the tiles of other ranks into their inboxes, and adds their products to its own tiles (a plain
@@ -45,7 +46,8 @@ void partial_linear_sm90(const PartialCall& call, void* products, const Lane& la
 std::size_t partial_products_bytes(Device device);
 
 // The same of at most kReduceSmallM rows of x, of an all-reduce kAllReduceSmallM, in two kernels, where the inbox holds their
-// packets. `product`: room for M times n sums. Above kLinearBatchRows the first call loads cuBLASLt.
+// packets. `product`: room for M times n sums. Above kLinearBatchRows the first call loads cuBLASLt; ranks that share a GPU
+// take tiles there, because a rank whose kernel waits would keep another from loading it.
 inline constexpr std::int64_t kReduceSmallM = 256, kAllReduceSmallM = 64;
 bool is_for_small_m(const PartialCall& call);
 void reduce_small_m_sm90(const PartialCall& call, float* product, const Lane& lane);

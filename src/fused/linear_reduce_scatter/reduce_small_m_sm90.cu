@@ -52,7 +52,9 @@ void launch_sum(const PartialCall& call, const SumPackets& packets, const float*
 
 // By what all ranks share.
 bool is_for_small_m(const PartialCall& call) {
-  const std::int64_t most = call.sums.inbox == nullptr ? kReduceSmallM : kAllReduceSmallM;
+  const std::int64_t most = call.sums.inbox != nullptr ? kAllReduceSmallM
+                            : call.own_gpus            ? kReduceSmallM
+                                                       : kLinearBatchRows;
   return call.x.rows <= most && packets_of_call(call).of_inbox() <= call.inbox.packets();
 }
 
