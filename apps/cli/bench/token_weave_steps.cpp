@@ -176,6 +176,7 @@ std::vector<SumSample> measure_sums(const ModelOptions& model, const std::vector
   StepProgress progress(model, cases, num_forms * (1 + repeats));
   for (const StepCase& one : cases) {
     runner->prepare(one);
+    runner->split({.kind = SplitKind::none, .min_tokens = 1});
     std::vector<std::vector<double>> seconds(forms.size());
     for (int round = -1; round < repeats; ++round)  // the first has what happens only the first time
       for (std::size_t turn = 0; turn < forms.size(); ++turn) {

@@ -28,11 +28,10 @@ constexpr const char* kSumInbox = "fused linear: bytes of the inbox";
 // Of all forms of SmallSum, for calls of few rows.
 std::size_t inbox_buffer_bytes(int ranks, const PartialLimits& limits) {
   const std::size_t row_bytes = checked_mul(static_cast<std::size_t>(limits.n), sizeof(float), kSumInbox),
-                    one_shot_rows = std::min<std::size_t>(kAllReduceSmallM, kOneShotSumBytes / row_bytes),
-                    two_phase_rows = static_cast<std::size_t>(std::min(limits.largest_shard, kAllReduceSmallM)),
-                    scattered_rows = static_cast<std::size_t>(std::min(limits.largest_shard, kReduceSmallM));
-  return PacketInbox::buffer_bytes_for(ranks, checked_mul(std::max({2 * two_phase_rows, one_shot_rows, scattered_rows}),
-                                                          packets_of(row_bytes), kSumInbox));
+                    one_shot_rows = std::min<std::size_t>(kReduceSmallM, kOneShotSumBytes / row_bytes),
+                    summed_rows = static_cast<std::size_t>(std::min(limits.largest_shard, kReduceSmallM));
+  return PacketInbox::buffer_bytes_for(
+      ranks, checked_mul(std::max(2 * summed_rows, one_shot_rows), packets_of(row_bytes), kSumInbox));
 }
 
 // y = the sum of the ranks' products of its rows, packed and `bytes_apart` from one rank's to the next: added in rank order

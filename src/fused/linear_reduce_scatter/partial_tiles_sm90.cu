@@ -503,11 +503,10 @@ std::int64_t tiles_of(const PartialCall& call, int rows, int columns = 1) {
   return tiles * ceil_div(partial_column_tiles(call.weight.out_features), columns);
 }
 
-// Of the GEMM, by the rows of a slot. With 256 columns a block loads 2/3 of the bytes that 128 take for as many products, and
-// narrow staging and a small relay leave its ring four slots; other tiles have room for a relay that holds all of their sums.
+// Of the GEMM, by the rows of a slot. With 256 columns a block loads 2/3 of the bytes that 128 take for as many products. Narrow
+// staging and a small relay leave the ring the slots it needs.
 template <int kRows, int kColumns, int kCluster>
-using TileOf = tile_gemm::Shape<kRows, kColumns, kCluster, (std::size_t{8} << 10),
-                                (std::size_t{kColumns > 128 ? 16 : kRows / 2} << 10)>;
+using TileOf = tile_gemm::Shape<kRows, kColumns, kCluster, (std::size_t{8} << 10), (std::size_t{16} << 10)>;
 
 bool is_for_partial_tiles(const PartialCall& call) {
   const DType dtype = call.weight.dtype;

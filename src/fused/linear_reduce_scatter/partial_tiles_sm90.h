@@ -45,10 +45,9 @@ struct PartialCall {
 void partial_linear_sm90(const PartialCall& call, void* products, const Lane& lane);
 std::size_t partial_products_bytes(Device device);
 
-// The same of at most kReduceSmallM rows of x, of an all-reduce kAllReduceSmallM, in two kernels, where the inbox holds their
-// packets. `product`: room for M times n sums. Above kLinearBatchRows the first call loads cuBLASLt; ranks that share a GPU
+// The same of at most kReduceSmallM rows of x in two kernels, where the inbox holds their packets. `product`: room for M times n sums. Above kLinearBatchRows the first call loads cuBLASLt; ranks that share a GPU
 // take tiles there, because a rank whose kernel waits would keep another from loading it.
-inline constexpr std::int64_t kReduceSmallM = 256, kAllReduceSmallM = 64;
+inline constexpr std::int64_t kReduceSmallM = 256;
 bool is_for_small_m(const PartialCall& call);
 void reduce_small_m_sm90(const PartialCall& call, float* product, const Lane& lane);
 

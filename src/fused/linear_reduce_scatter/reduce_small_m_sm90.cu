@@ -13,10 +13,10 @@ namespace heddle {
 namespace {
 
 constexpr char kSmallReduce[] = "fused linear: small M";
-constexpr int kReduceThreads = 512;
+constexpr int kReduceThreads = 256, kReduceThreadsAlone = 512;
 
-template <SmallSum kForm, class Y>
-__global__ void __launch_bounds__(kReduceThreads)
+template <int kThreads, SmallSum kForm, class Y>
+__global__ void __launch_bounds__(kThreads)
     reduce_small_m(const __grid_constant__ ReduceSmallM<kForm, Y> reduce, const __grid_constant__ Peers peers) {
   let_later_kernels_start();
   wait_for_earlier_kernels();
@@ -32,29 +32,31 @@ SumPackets packets_of_call(const PartialCall& call) {
 template <SmallSum kForm, class Y = float>
 void launch_sum(const PartialCall& call, const SumPackets& packets, const float* product, const Lane& lane) {
   const std::uint32_t most = packets.most();
+  const ReduceSmallM<kForm, Y> reduce{.packets = packets,
+                                      .most = most,
+                                      .memory = call.inbox,
+                                      .product = product,
+                                      .y = static_cast<Y*>(call.y.data),
+                                      .y_stride = call.y.row_stride};
+  const auto launch = [&](auto kernel, const PacketGrid& grid) {
+    launch_sm90(kSmallReduce, kernel,
+                {.grid = dim3(static_cast<unsigned>(grid.blocks)),
+                 .block = dim3(static_cast<unsigned>(grid.threads)),
+                 .fit = GridFit::trimmed},
+                lane, reduce, call.peers);
+  };
   // A GEMM of kernels/linear runs beside it, which cuBLASLt's does not.
-  const PacketGrid grid = call.x.rows > kLinearBatchRows ? PacketGrid::alone(most) : PacketGrid::of(most);
-  launch_sm90(kSmallReduce, reduce_small_m<kForm, Y>,
-              {.grid = dim3(static_cast<unsigned>(grid.blocks)),
-               .block = dim3(static_cast<unsigned>(grid.threads)),
-               .fit = GridFit::trimmed},
-              lane,
-              ReduceSmallM<kForm, Y>{.packets = packets,
-                                     .most = most,
-                                     .memory = call.inbox,
-                                     .product = product,
-                                     .y = static_cast<Y*>(call.y.data),
-                                     .y_stride = call.y.row_stride},
-              call.peers);
+  if (call.x.rows > kLinearBatchRows)
+    launch(reduce_small_m<kReduceThreadsAlone, kForm, Y>, PacketGrid::alone(most));
+  else
+    launch(reduce_small_m<kReduceThreads, kForm, Y>, PacketGrid::of(most));
 }
 
 }  // namespace
 
 // By what all ranks share.
 bool is_for_small_m(const PartialCall& call) {
-  const std::int64_t most = call.sums.inbox != nullptr ? kAllReduceSmallM
-                            : call.own_gpus            ? kReduceSmallM
-                                                       : kLinearBatchRows;
+  const std::int64_t most = call.own_gpus ? kReduceSmallM : kLinearBatchRows;
   return call.x.rows <= most && packets_of_call(call).of_inbox() <= call.inbox.packets();
 }
 
