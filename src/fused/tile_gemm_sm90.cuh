@@ -134,8 +134,8 @@ class Relay {
 
   __device__ Relay(Memory& memory, const KernelWaits& waits) : memory_(memory), waits_(waits) {}
 
-  // `bytes` at `from`, a multiple of 16, which the async proxy may read (fence_async_proxy_of_all_memory), to each place that to(f) calls f(place) with; the copies
-  // may be under way when it returns.
+  // `bytes` at `from`, a multiple of 16, to each place that to(f) calls f(place) with; the async proxy may read them
+  // (fence_async_proxy_of_all_memory). The copies may be under way when it returns.
   template <class To>
   __device__ void copy(const std::byte* from, std::uint32_t bytes, const To& to) {
     const int count = static_cast<int>((bytes + kChunkBytes - 1) / kChunkBytes);
