@@ -18,6 +18,11 @@ std::string sums_name_of(const SplitKey& key) {
   return "sums." + name_of(key);
 }
 
+SumForm form_of(const SumTable& table, int num_tokens) {
+  const auto line = std::ranges::find_if(table, [&](const SumLine& l) { return num_tokens <= l.up_to_tokens; });
+  return line == table.end() ? SumForm::of_mode : line->form;
+}
+
 // Behind the lines of smaller steps; one line for sizes that choose alike.
 void add_line(SumTable& table, const SumLine& line) {
   if (!table.empty() && table.back().form == line.form && table.back().unsharded == line.unsharded) table.pop_back();
@@ -50,8 +55,7 @@ std::string_view name_of(SumForm form) {
 
 StepChoices choices_for(const ChoiceTables& tables, int num_tokens, std::size_t bytes_per_token) {
   StepChoices choices;
-  const auto line = std::ranges::find_if(tables.forms, [&](const SumLine& l) { return num_tokens <= l.up_to_tokens; });
-  if (line != tables.forms.end()) choices.sums = line->form;
+  choices.sums = form_of(tables.forms, num_tokens);
   if (tables.sums.empty()) return choices;
   const Choice& sum = choose(tables.sums, static_cast<std::size_t>(num_tokens) * bytes_per_token);
   choices.sum_algorithm = static_cast<std::int16_t>(sum.algorithm);
@@ -102,11 +106,13 @@ ModeChoice choose_mode(const TunedModes& tuned, DeviceKind device) {
   const auto has = [&](SumForm form) {
     return std::ranges::find(choice.sums, form, &SumLine::form) != choice.sums.end();
   };
-  if (has(SumForm::sharded)) {
+  const bool splits = tuned.split && tuned.split->kind != SplitKind::none;
+  if (has(SumForm::sharded) && (!splits || form_of(choice.sums, tuned.split->min_tokens) == SumForm::sharded)) {
     choice.mode = TpMode::sequence;
-  } else if (tuned.split && tuned.split->kind != SplitKind::none) {
+  } else if (splits) {
     choice.mode = TpMode::weave;
     choice.split = *tuned.split;
+    choice.sums = unsharded(choice.sums);
   } else if (has(SumForm::fused)) {
     choice.mode = TpMode::fused;
   }

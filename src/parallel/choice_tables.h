@@ -70,9 +70,9 @@ struct ModeChoice {
 };
 
 // What `--tp-mode auto` stands for: the mode that has all that was measured to be faster for some size of a step. Its
-// smaller steps stay whole, and its sums are fused or sharded only where that was faster. Steps in two parts have no sharded
-// sums; where some size has these, no step is cut. Where nothing was faster, Heddle's all-reduce, which on GPUs is not that of
-// TpMode::standard. So no size is slower than with it.
+// smaller steps stay whole, and its sums are fused or sharded only where that was faster. Ranks that shard sums cut no step: if
+// the smallest step that was faster in two parts was also faster sharded, sums are sharded. Where nothing was faster,
+// Heddle's all-reduce, which on GPUs is not that of TpMode::standard. So no size is slower than with it.
 ModeChoice choose_mode(const TunedModes& tuned, DeviceKind device);
 
 // Of a mode that somebody asked for, where `heddle tune sums` has not run: as the mode does, but on GPUs sequence's small steps

@@ -69,12 +69,13 @@ TEST(Trace, OfABenchHasATrackForEachStreamOfEachRankAndItsStepsAddUp) {
       {"bench", "linear-all-reduce", "--ranks", "2", "--m", "8", "--n", "64", "--k", "64", "--repeats", "3", "--json"});
   EXPECT_EQ(json::parse(traces.result.out).at("results").size(), 2u);  // what the command itself prints
   EXPECT_THAT(traces.result.err, HasSubstr("bulk-synchronous tax %"));
-  expect_partition(traces.report, 2, 2);
+  expect_partition(traces.report, 2, 3);  // the pair, the fused operator, the GEMM alone
   // Only the pair hands partial sums over through memory.
   EXPECT_EQ(traces.report.at("steps").at(0).at("variant"), "bsp");
   EXPECT_GT(traces.report.at("steps").at(0).at("inter_kernel_tax_seconds").get<double>(), 0);
   EXPECT_EQ(traces.report.at("steps").at(1).at("variant"), "fused");
   EXPECT_EQ(traces.report.at("steps").at(1).at("inter_kernel_tax_seconds").get<double>(), 0);
+  EXPECT_EQ(traces.report.at("steps").at(2).at("variant"), "gemm");
   EXPECT_THAT(traces.bars, AllOf(HasSubstr("bsp rank 0"), HasSubstr("fused rank 1"), HasSubstr("</svg>")));
   std::set<std::string> names;
   std::set<int> ranks;

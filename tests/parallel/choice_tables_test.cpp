@@ -74,6 +74,11 @@ TEST(ModeChoice, TakesWhatWasMeasuredToBeFasterAndNothingElse) {
   EXPECT_EQ(sharded.mode, TpMode::sequence);
   EXPECT_EQ(sharded.sums, large);
   EXPECT_EQ(sharded.split.kind, SplitKind::none);
+  const SumTable small_steps{{64, SumForm::sharded, SumForm::fused}, {kMany, SumForm::separate}};
+  EXPECT_EQ(choose_mode({.sums = small_steps}, DeviceKind::cpu).mode, TpMode::sequence);
+  const ModeChoice cut = choose_mode({.split = from_512, .sums = small_steps}, DeviceKind::cpu);
+  EXPECT_EQ(cut.mode, TpMode::weave);
+  EXPECT_EQ(cut.sums, small);
 }
 
 TEST(ChoiceTables, UntunedSmallStepsOfSequenceAreFusedOnGpus) {
