@@ -399,7 +399,8 @@ void add_linear_benchmark(CLI::App& bench, FusedOperator fused, const std::strin
       ->check(CLI::IsMember({"float32", "bfloat16", "float16"}));
   if (fused == FusedOperator::all_gather_linear) {
     add_number_option<int>(*command, "--tile", options->shape.tile,
-                           "Of the GEMM on GPUs, as kGatherTiles numbers them; default -1, by shape", {.min = -1, .max = 15});
+                           "Of the GEMM on GPUs, as kGatherTiles numbers them; default -1, by shape",
+                           {.min = -1, .max = 15});
     add_number_option<int>(*command, "--transfer-sms", options->shape.transfer_sms,
                            "SMs of a GPU that offer tiles for pull, or push them to the plain kernel; default 4",
                            {.min = 1, .max = 64});
