@@ -34,7 +34,7 @@ which takes a small-M GEMM of Heddle up to 16 rows, another kernel of Heddle up 
 these tables do not say how a fused operator compares with NCCL and cuBLAS.
 
 Times are microseconds a call: the median of samples on the slowest rank, where a sample is a CUDA graph of several calls on the same
-operands, which may stay in the cache if they fit there. Variants of a case are sampled in turns, forwards and backwards. In brackets:
+operands, which may stay in the cache if they fit there. Samples of a case's variants are interleaved. In brackets:
 bsp's time over the variant's, so more than 1 is faster than bsp. `GEMM alone` is `linear` of the gathered A, or of a rank's columns, with
 nothing to transfer; behind it, the fastest variant's time over it. `within its spread` names the variants whose samples on rank 0 overlap
 the fastest one's (p10 to p90): the record does not show that these are slower. The error is the largest of all variants, against

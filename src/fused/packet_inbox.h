@@ -42,7 +42,8 @@ struct PacketGrid {
     const std::size_t threads = packets > kMost * kFew ? kMany : kFew;
     return {static_cast<int>(std::clamp<std::size_t>(ceil_div(packets, threads), 1, kMost)), static_cast<int>(threads)};
   }
-  // Where nothing runs beside it. Of 65536 lanes on two H200s 4 to 6 % of all-gather + GEMM, against half as many.
+  // Where no GEMM runs beside it: with twice as many lanes, an all-gather + GEMM of 128 to 512 rows took 4 to 6 % less time
+  // on two H200s (docs/notes/fused.md).
   static PacketGrid alone(std::size_t packets) {
     constexpr std::size_t kMost = PacketMemory::kMostBlocks, kThreads = 512;
     return {static_cast<int>(std::clamp<std::size_t>(ceil_div(packets, kThreads), 1, kMost)),

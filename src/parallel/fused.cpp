@@ -2,25 +2,15 @@
 
 #include "base/copy.h"
 #include "base/error.h"
+#include "fused/rows_of.h"
 
 namespace heddle {
-namespace {
 
-Tensor row_range(const Tensor& tensor, std::int64_t first, std::int64_t count) {
-  Tensor rows = tensor;
-  rows.data = static_cast<std::byte*>(tensor.data) +
-              static_cast<std::size_t>(first * tensor.row_stride) * size_of(tensor.dtype);
-  rows.rows = count;
-  return rows;
-}
-
-void clear_rows(const Tensor& tensor, std::int64_t first, std::int64_t end, const Lane& lane) {
+void FusedStrategy::clear_rows(const Tensor& tensor, std::int64_t first, std::int64_t end, const Lane& lane) {
   if (first >= end) return;
-  const Tensor rows = row_range(tensor, first, end - first);
+  const Tensor rows = rows_of(tensor, first, end - first);
   enqueue_clear(lane.stream, rows.data, static_cast<std::size_t>(rows.rows * rows.row_stride) * size_of(rows.dtype));
 }
-
-}  // namespace
 
 FusedStrategy::FusedStrategy(const ModelRank& place, Slice vocabulary, std::int64_t vocab_size)
     : TensorStrategy(place, vocabulary, vocab_size), mode_(place.mode), all_reduce_norm_(place.all_reduce_norm) {}

@@ -20,6 +20,10 @@ class FusedStrategy : public TensorStrategy {
   // Gathers over ranks the wanted rows of the residual, not all of it.
   Hidden wanted_rows(const Hidden& hidden, const WantedRows& wanted, Arena& arena, const Lane& lane) override;
 
+ protected:
+  // Enqueues zeros to the rows [first, end) of `tensor`; nothing where first >= end.
+  static void clear_rows(const Tensor& tensor, std::int64_t first, std::int64_t end, const Lane& lane);
+
  private:
   bool keep_shares(const Hidden& hidden, std::int64_t prefix_tokens, const Lane& lane) const;
 

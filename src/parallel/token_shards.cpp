@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/checked.h"
-#include "base/copy.h"
 #include "base/error.h"
 #include "base/trace.h"
 #include "fabric/symmetric_heap.h"
@@ -13,10 +12,6 @@
 
 namespace heddle {
 namespace {
-
-std::size_t size_of_rows(const Tensor& tensor) {
-  return static_cast<std::size_t>(tensor.rows * tensor.row_stride) * size_of(tensor.dtype);
-}
 
 // Of the two fused operators, for steps of up to so many rows.
 struct FusedLimits {
@@ -98,12 +93,8 @@ void TokenShardStrategy::normalize(const Hidden& hidden, const Norm& norm, Tenso
 void TokenShardStrategy::clear_others(const Tensor& rows, const Lane& lane) const {
   const Shards shards = shards_of(rows.rows);
   const int rank = communicator()->rank();
-  const auto clear = [&](std::int64_t first, std::int64_t count) {
-    const Tensor part = rows_of(rows, first, count);
-    if (count > 0) enqueue_clear(lane.stream, part.data, size_of_rows(part));
-  };
-  clear(0, shards.begin(rank));
-  clear(shards.begins[rank + 1], rows.rows - shards.begins[rank + 1]);
+  clear_rows(rows, 0, shards.begin(rank), lane);
+  clear_rows(rows, shards.begins[rank + 1], rows.rows, lane);
 }
 
 Hidden TokenShardStrategy::wanted_rows(const Hidden& hidden, const WantedRows& wanted, Arena& arena, const Lane& lane) {
@@ -157,7 +148,7 @@ void TokenShardStrategy::linear_swiglu(Tensor x, const Weight& weight, Tensor ga
 
 void TokenShardStrategy::logits(Tensor x, const Weight& weight, Tensor y, const Lane& lane) {
   if (!shards_step() || !crosses_ranks(lane)) return FusedStrategy::logits(x, weight, y, lane);
-  if (y.rows > 0) enqueue_clear(lane.stream, y.data, size_of_rows(y));
+  clear_rows(y, 0, y.rows, lane);
   gather(x, weight, own_logits(y), lane);
   sum_over_ranks(y, lane);
 }

@@ -62,10 +62,9 @@ struct GraphSamples {
 GraphSamples graph_samples(Communicator& communicator, Stream& stream, int calls, int samples,
                            std::span<std::byte> cache, FunctionRef<void(int)> call);
 
-// The same of several calls, sampled in turns, forwards and backwards: a GPU that becomes slower does not decide between
-// them.
-std::vector<GraphSamples> graph_samples_in_turns(Communicator& communicator, Stream& stream, int calls, int samples,
-                                                 std::span<const std::function<void()>> each);
+// The same of several calls, whose samples are interleaved (interleave.h). Likewise.
+std::vector<GraphSamples> interleaved_graph_samples(Communicator& communicator, Stream& stream, int calls, int samples,
+                                                    std::span<const std::function<void()>> each);
 
 // The buffers that calls rotate through, for input and output, and the calls themselves.
 class CollectiveBuffers {

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "cli/bench/collective.h"
+#include "cli/bench/interleave.h"
 #include "collectives/barrier.h"
 
 namespace heddle {
@@ -107,7 +108,7 @@ std::vector<GraphSamples> samples_of(Communicator& communicator, Stream& stream,
     fabric.meet();
     for (int sample = -2; sample < samples; ++sample)  // two warm-up samples
       for (std::size_t turn = 0; turn < num_graphs; ++turn) {
-        const std::size_t i = sample % 2 == 0 ? turn : num_graphs - 1 - turn;
+        const std::size_t i = interleaved(sample, turn, num_graphs);
         graphs[i]->launch();
         fabric.synchronize(stream);
         if (sample >= 0) measured[i].seconds.push_back(graphs[i]->seconds() / calls);
@@ -126,8 +127,8 @@ GraphSamples graph_samples(Communicator& communicator, Stream& stream, int calls
       .front();
 }
 
-std::vector<GraphSamples> graph_samples_in_turns(Communicator& communicator, Stream& stream, int calls, int samples,
-                                                 std::span<const std::function<void()>> each) {
+std::vector<GraphSamples> interleaved_graph_samples(Communicator& communicator, Stream& stream, int calls, int samples,
+                                                    std::span<const std::function<void()>> each) {
   return samples_of(communicator, stream, calls, samples, each.size(), [&](std::size_t i) {
     const auto call = [&](int) { each[i](); };
     return std::make_unique<TimedGraph>(communicator, stream, calls, std::span<std::byte>{}, call);

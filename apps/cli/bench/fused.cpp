@@ -13,6 +13,7 @@
 #include "base/trace_report.h"
 #include "cli/bench/bench.h"
 #include "cli/bench/collective.h"
+#include "cli/bench/interleave.h"
 #include "cli/bench/record.h"
 #include "cli/format_text.h"
 #include "cli/number_option.h"
@@ -58,7 +59,7 @@ std::vector<FusedCase::Variant> timed_of(const FusedCase& one) {
   return timed;
 }
 
-// Microseconds per call of each; on a GPU in graphs of several calls, by turns.
+// Microseconds per call of each; on a GPU in graphs of several calls. Samples are interleaved.
 std::vector<std::vector<double>> samples_of(const FusedBenchOptions& options, const FusedRank& rank,
                                             const std::vector<FusedCase::Variant>& timed) {
   constexpr int kCallsOfGraph = 5;
@@ -68,12 +69,12 @@ std::vector<std::vector<double>> samples_of(const FusedBenchOptions& options, co
       std::vector<std::function<void()>> calls;
       for (const FusedCase::Variant& one : timed) calls.push_back(one.call);
       std::vector<GraphSamples> graphs =
-          graph_samples_in_turns(rank.communicator, rank.stream, kCallsOfGraph, options.repeats, calls);
+          interleaved_graph_samples(rank.communicator, rank.stream, kCallsOfGraph, options.repeats, calls);
       for (std::size_t i = 0; i < timed.size(); ++i) samples[i] = std::move(graphs[i].seconds);
     }
   for (int sample = 0; !rank.on_gpu() && sample < options.repeats; ++sample)
     for (std::size_t turn = 0; turn < timed.size(); ++turn) {
-      const std::size_t i = sample % 2 == 0 ? turn : timed.size() - 1 - turn;
+      const std::size_t i = interleaved(sample, turn, timed.size());
       const FusedCase::Variant& variant = timed[i];
       samples[i].push_back(seconds_per_call(rank.communicator, rank.stream, 1, [&](int) {
         const Span named(rank.stream, variant.name);
@@ -101,11 +102,12 @@ void measure_case(const FusedBenchOptions& options, const FusedCaseMaker& maker,
   rank.fabric.meet();
   const std::vector<FusedCase::Variant> timed = timed_of(*one);
   std::vector<double> errors, microseconds;
-  for (const FusedCase::Variant& variant : timed) {
+  for (const FusedCase::Variant& each : timed) {
     one->clear_result(rank);
-    for (int i = 0; i < 2; ++i) variant.call();
+    for (int i = 0; i < 2; ++i) each.call();
     rank.fabric.synchronize(rank.stream);
-    errors.push_back(most_of_ranks(one->max_relative_error(), rank));
+    const bool is_variant = errors.size() < one->variants().size();  // the GEMM alone gives no sum over ranks
+    if (is_variant) errors.push_back(most_of_ranks(one->max_relative_error(), rank));
   }
   const std::vector<std::vector<double>> samples = samples_of(options, rank, timed);
   for (const std::vector<double>& of : samples) microseconds.push_back(most_of_ranks(median(of), rank));

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/progress.h"
+#include "cli/bench/interleave.h"
 #include "cli/bench/quantile.h"
 #include "cli/bench/record.h"
 #include "cli/bench/steps.h"
@@ -180,7 +181,7 @@ std::vector<SumSample> measure_sums(const ModelOptions& model, const std::vector
     std::vector<std::vector<double>> seconds(forms.size());
     for (int round = -1; round < repeats; ++round)  // the first has what happens only the first time
       for (std::size_t turn = 0; turn < forms.size(); ++turn) {
-        const std::size_t i = round % 2 == 0 ? turn : forms.size() - 1 - turn;
+        const std::size_t i = interleaved(round, turn, forms.size());
         runner->sum_as(forms[i]);
         const double taken = progress.sample(*runner, one);
         if (round >= 0) seconds[i].push_back(taken);
@@ -220,11 +221,10 @@ TokenWeaveResult measure_step_figure(const TokenWeaveOptions& options) {
   const int repeats = options.repeats.value_or(5);
   for (const StepCase& one : cases) {
     for (VariantSteps& variant : variants) variant.prepare(one);
-    // Variants by turns, forwards and backwards, so that a machine that becomes slower does not decide.
     for (int i = 0; i < repeats; ++i)
       for (std::size_t turn = 0; turn < variants.size(); ++turn) {
         stop_if_interrupted(guard);
-        variants[i % 2 == 0 ? turn : variants.size() - 1 - turn].sample();
+        variants[interleaved(i, turn, variants.size())].sample();
       }
     const double without = median(variants.front().seconds);  // communication, whole
     for (std::size_t i = 0; i < variants.size(); ++i) {

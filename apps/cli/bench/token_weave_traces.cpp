@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "cli/bench/interleave.h"
 #include "cli/bench/quantile.h"
 #include "cli/bench/record.h"
 #include "cli/bench/throughput.h"
@@ -132,10 +133,9 @@ std::vector<TraceRow> measure_traces(const TokenWeaveOptions& options, const std
         run_load(*one.engine, workload.load, guard);  // what happens only the first time, such as graphs of its batches
         rows.push_back({workload.name, one.mode, step_tokens, one.split, {}, {}});
       }
-      // Engines by turns, forwards and backwards, so that a machine that becomes slower does not decide.
       for (int i = 0; i < options.repeats.value_or(3); ++i)
         for (std::size_t turn = 0; turn < engines.size(); ++turn) {
-          const std::size_t index = i % 2 == 0 ? turn : engines.size() - 1 - turn;
+          const std::size_t index = interleaved(i, turn, engines.size());
           TraceRow& row = rows[first + index];
           row.totals = run_load(*engines[index].engine, workload.load, guard);
           row.seconds.push_back(row.totals.seconds);
