@@ -7,6 +7,7 @@ Of pages that can be made without matplotlib; pictures are not compared.
 """
 import sys
 
+import report_cluster
 import report_fused
 import report_steps
 import sequence_tables
@@ -19,6 +20,7 @@ def main():
     pages = {
         "experts": (report_steps.experts(RESULTS), "report_steps.py"),
         "token_weave": (report_steps.modes(RESULTS), "report_steps.py"),
+        "cluster": (report_cluster.page_of(RESULTS)[0], "report_cluster.py"),
         "fused": (report_fused.page_of(RESULTS)[0], "report_fused.py"),
         "sequence": (sequence_tables.page(RESULTS), "report_sequence.py"),
     }

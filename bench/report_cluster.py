@@ -10,7 +10,6 @@ do not edit the page by hand.
 import argparse
 import pathlib
 
-import plots
 from pages import ROOT, records_of, table, write
 
 
@@ -76,17 +75,27 @@ def block(record):
 PHASES = ("start", "normalise", "QKV projection", "gather", "heads", "attention", "merge", "output projection", "sum")
 
 
+def durations(ends):
+    """Of each phase, from the cycles to their ends. The blocks of a form leave 0 where it has no such phase; then the next one
+    that has an end takes from the last one that had."""
+    begin = 0
+    for end in ends:
+        yield f"{end - begin:.0f}" if end > 0 else ""
+        begin = end or begin
+
+
 def phases(record):
     """Of the fastest fused mapping of each context: cycles of each phase."""
     rows = []
     for context in record["contexts"]:
         fused = [way for way in context["ways"] if way.get("cycles_to_end_of_phase")]
-        if not fused:
-            continue
-        way = min(fused, key=lambda way: way["seconds"]["median"])
-        ends = way["cycles_to_end_of_phase"]
-        rows.append([context["context"], way["how"], *(f"{end - begin:.0f}" for begin, end in zip([0, *ends], ends))])
-    return "Cycles of each phase, the median of all blocks of the fastest mapping:\n\n" + table(["context", "how", *PHASES], rows) if rows else ""
+        if fused:
+            way = min(fused, key=lambda way: way["seconds"]["median"])
+            rows.append([context["context"], way["how"], *durations(way["cycles_to_end_of_phase"])])
+    if not rows:
+        return ""
+    return ("Cycles of each phase, the median of all blocks of the fastest mapping. The streamed form rotates heads within attention and adds"
+            " no outputs of units; its `gather` and `merge` are the two meetings of all blocks:\n\n" + table(["context", "how", *PHASES], rows))
 
 
 def figure_20(record):
@@ -105,14 +114,12 @@ def figure_20(record):
     return table(["context", "cluster", "SplitToken, us", "SplitHead, us", "ratio", "SplitToken, KiB a head", "SplitHead, KiB a head"], rows)
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("results", nargs="?", type=pathlib.Path, default=ROOT / "bench" / "results")
-    parser.add_argument("output", nargs="?", type=pathlib.Path, default=ROOT / "docs" / "results" / "cluster.md")
-    options = parser.parse_args()
+def page_of(folder, stem="cluster"):
+    """(the page, its pictures), which are called after `stem`."""
     page = ["# Thread block clusters", "",
             "Made by `bench/report_cluster.py`. What was expected and what it means: [notes/cluster.md](../notes/cluster.md).", ""]
-    for name, record in records_of(options.results, "gpu-*-cluster.json"):
+    pictures = []
+    for name, record in records_of(folder, "gpu-*-cluster.json"):
         gpu = record["gpu"]["name"]
         page += [f"## {gpu}: clusters (ClusterFusion, Fig. 5)", "", f"From `{name}`, commit {record['commit']}. Loads of 16 bytes from the"
                  " neighbour's shared memory, every cluster busy; latency of dependent loads; blocks that run at once with one an SM. A cluster of one reads its own shared memory; `of HBM` says how many times as fast that is as memory.", "",
@@ -122,18 +129,30 @@ def main():
                      "Microseconds a call of 500 in one kernel. KiB: of all blocks' buffers; of a gather, when it is done. The best way on"
                      " and off the chip. The roofline: a latency a round, and a block's bytes at its share of the rate above, which was measured with every cluster busy: a cluster alone, whose blocks share no path with others, can be faster. The paper times"
                      " one call by itself and does not say of how many blocks.", "", table_1(record, busy)]
-        stem = options.output.with_suffix("")
-        plots.clusters(record["figure_5"], f"{gpu}: clusters", f"{stem}-figure-5.svg")
-        page += [f"![Latency, bandwidth and active SMs by cluster size]({stem.name}-figure-5.svg)", ""]
-    for name, record in records_of(options.results, "gpu-*-block-*.json"):
+        page += [f"![Latency, bandwidth and active SMs by cluster size]({stem}-figure-5.svg)", ""]
+        pictures.append(("clusters", record["figure_5"], f"{gpu}: clusters", f"{stem}-figure-5.svg"))
+    for name, record in records_of(folder, "gpu-*-block-*.json"):
         page += [f"## {record['gpu']['name']}: the attention block of {record['shape']}, batch {record['batch']}", "",
                  f"From `{name}`, commit {record['commit']}: float16, {record['layers']} layers in a graph. Separate operators and the four"
                  " fastest mappings of the fused block, interleaved.", "", block(record), phases(record)]
-    for name, record in records_of(options.results, "gpu-*-figure-20-*.json"):
+    for name, record in records_of(folder, "gpu-*-figure-20-*.json"):
         page += [f"## {record['gpu']['name']}: SplitToken and SplitHead, {record['shape']}, batch {record['batch']} (Fig. 20)", "",
                  f"From `{name}`, commit {record['commit']}: the fastest way of each, interleaved, and bytes through distributed shared memory"
                  " in the cluster of a head by the paper's formulas.", "", figure_20(record)]
+    return page, pictures
+
+
+def main():
+    import plots  # check_pages.py makes the page where there is no matplotlib
+
+    parser = argparse.ArgumentParser()
+    parser.add_argument("results", nargs="?", type=pathlib.Path, default=ROOT / "bench" / "results")
+    parser.add_argument("output", nargs="?", type=pathlib.Path, default=ROOT / "docs" / "results" / "cluster.md")
+    options = parser.parse_args()
+    page, pictures = page_of(options.results, options.output.stem)
     write(page, options.output)
+    for kind, figure, title, name in pictures:
+        getattr(plots, kind)(figure, title, options.output.with_name(name))
 
 
 if __name__ == "__main__":
