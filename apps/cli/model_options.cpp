@@ -576,6 +576,7 @@ SplitKey split_key_of(const ModelSource& source, const ModelOptions& options, co
           .intermediate = model.intermediate.value_or(0),
           .heads = model.heads.value_or(0),
           .kv_heads = model.kv_heads.value_or(0),
+          .head_dim = model.latent ? model.latent->cached() : model.head_dim.value_or(0),
           .experts = model.experts ? model.experts->count : 0,
           .dtype = std::move(dtype),
           .ranks = options.ranks,

@@ -15,14 +15,14 @@ namespace {
 
 std::string split_name_of(const SplitKey& key) {
   const std::string sms = key.device == DeviceKind::cpu ? "" : fmt::format(".{}sms", key.transfer_sms);
-  return name_of(key) + sms;
+  return "token_weave." + name_of(key) + sms;
 }
 
 }  // namespace
 
 std::string name_of(const SplitKey& key) {
-  return fmt::format("token_weave.{}x{}.{}.{}h.{}k.{}e.{}.tp{}.{}{}", key.layers, key.hidden, key.intermediate,
-                     key.heads, key.kv_heads, key.experts, key.dtype, key.ranks,
+  return fmt::format("{}x{}.{}.{}h.{}k.{}d.{}e.{}.tp{}.{}{}", key.layers, key.hidden, key.intermediate, key.heads,
+                     key.kv_heads, key.head_dim, key.experts, key.dtype, key.ranks,
                      key.device == DeviceKind::cpu ? "cpu" : "cuda", key.shared ? ".shared" : "");
 }
 

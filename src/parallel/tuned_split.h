@@ -22,6 +22,7 @@ struct SplitKey {
   std::int64_t intermediate = 0;
   std::int64_t heads = 0;
   std::int64_t kv_heads = 0;
+  std::int64_t head_dim = 0;  // of latent attention: the elements of a cached token
   std::int64_t experts = 0;
   std::string dtype = "stored";  // of the weights; "float32 in float32" where activations are not rounded
   int ranks = 1;
@@ -30,7 +31,7 @@ struct SplitKey {
   int transfer_sms = 0;  // of a GPU, while a step is in two parts: of tuned_split() alone
 };
 
-// "token_weave.80x8192.28672.64h.8k.0e.bfloat16.tp4.cuda"; of ranks that share a GPU with ".shared".
+// "80x8192.28672.64h.8k.128d.0e.bfloat16.tp4.cuda"; of ranks that share a GPU with ".shared". Each choice has a prefix of its own.
 std::string name_of(const SplitKey& key);
 
 // Nothing: not tuned, or not a number. SplitKind::none: measured, and never faster.

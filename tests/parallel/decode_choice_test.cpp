@@ -11,7 +11,7 @@
 namespace heddle {
 namespace {
 
-const SplitKey kTunedModel{.layers = 2, .hidden = 64, .intermediate = 90, .heads = 4};
+const SplitKey kTunedModel{.layers = 2, .hidden = 64, .intermediate = 90, .heads = 4, .head_dim = 16};
 constexpr int kUnlimited = std::numeric_limits<int>::max();
 constexpr DecodeChoice kPlain{}, kStreamed{.form = DecodeChoice::Form::streamed},
     kFours{.form = DecodeChoice::Form::clusters, .cluster = 4, .parts = 2};
@@ -53,6 +53,9 @@ TEST(DecodeTables, AreFoundAgainForTheSameModelAndRanksAlone) {
   EXPECT_EQ(tuned_decode(store, kTunedModel), table);
   SplitKey other = kTunedModel;
   other.ranks = 2;
+  EXPECT_FALSE(tuned_decode(store, other).has_value());
+  other = kTunedModel;
+  other.head_dim = 32;
   EXPECT_FALSE(tuned_decode(store, other).has_value());
 }
 

@@ -9,7 +9,8 @@
 namespace heddle {
 namespace {
 
-const SplitKey kModel{.layers = 80, .hidden = 8192, .intermediate = 28672, .heads = 64, .kv_heads = 8, .ranks = 4};
+const SplitKey kModel{
+    .layers = 80, .hidden = 8192, .intermediate = 28672, .heads = 64, .kv_heads = 8, .head_dim = 128, .ranks = 4};
 
 // `pairs` times the same ratio, but for the last one, which is `last`.
 SplitSample sample_of(int tokens, double ratio, double last, int pairs = 9) {
@@ -52,6 +53,7 @@ TEST(TunedSplit, WhatChangesAStepsTimesIsAnotherKey) {
   };
   EXPECT_TRUE(differs_by([](SplitKey& key) { key.dtype = "float32"; }));
   EXPECT_TRUE(differs_by([](SplitKey& key) { key.kv_heads = 64; }));
+  EXPECT_TRUE(differs_by([](SplitKey& key) { key.head_dim = 64; }));
   EXPECT_TRUE(differs_by([](SplitKey& key) { key.shared = true; }));
   EXPECT_TRUE(differs_by([](SplitKey& key) { key.transfer_sms = 16; }));
   EXPECT_TRUE(differs_by([](SplitKey& key) { key.device = DeviceKind::cpu; }));
