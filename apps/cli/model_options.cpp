@@ -131,14 +131,27 @@ DecodeTable decode_table(const ModelSource& source, const ModelOptions& options,
   return tuned_decode(store, split_key_of(source, options, devices)).value_or(DecodeTable{});
 }
 
+// Of a tuned table without a fused line.
+std::string why_all_plain(const DecodeTable& table) {
+  double least = 0, most = 0;
+  for (const DecodeLine& line : table) {
+    if (!line.times || !(line.times->separate_seconds > 0)) continue;
+    const double ratio = line.times->fused_seconds / line.times->separate_seconds;
+    least = least == 0 ? ratio : std::min(least, ratio);
+    most = std::max(most, ratio);
+  }
+  if (most == 0) return "tuning found nothing faster";
+  return fmt::format("tuning found nothing faster, fused steps take {:.2f} to {:.2f} times as long", least, most);
+}
+
 // Why all decode steps have separate operators, or what each has.
 std::string text_of(const DecodeTable& table, const RankModels& ranks, const EngineOptions& engine, DecodeMode mode) {
-  if (table.empty())
-    return fmt::format("heddle: decode steps: {}: {}\n", text_of(DecodeChoice{}),
-                       mode == DecodeMode::plain ? "--decode plain" : "nothing is tuned (heddle tune decode)");
-  if (!has_fused(table))
-    return fmt::format("heddle: decode steps: {}: tuning found nothing faster\n", text_of(DecodeChoice{}));
   const Device device = ranks.front().model->device();
+  const std::string separate = text_of(DecodeChoice{}, device.kind);
+  if (table.empty())
+    return fmt::format("heddle: decode steps: {}: {}\n", separate,
+                       mode == DecodeMode::plain ? "--decode plain" : "nothing is tuned (heddle tune decode)");
+  if (!has_fused(table)) return fmt::format("heddle: decode steps: {}: {}\n", separate, why_all_plain(table));
   const DecodeChooser chooser(table, ranks,
                               {.step = step_limits(device, engine), .page_size = page_size_of(device, engine)});
   std::string text;

@@ -146,21 +146,30 @@ void tune_decode(DecodeTuneOptions options) {
   const std::vector<DecodeSample> samples =
       measure_decode(options.model, options.batches, options.contexts, options.repeats);
   const DecodeTable chosen = choose_decode(samples);
-  Tuned tuned(options.model);
-  put_tuned_decode(tuned.store, tuned.key, chosen);
-
+  const std::unique_ptr<ModelSource> source = open_model(options.model.model);
+  const DeviceKind device = devices_of(*source, options.model).front().kind;
   std::vector<std::vector<std::string>> table{
       {"texts", "context", "separate ms", "fused ms", "fastest fused", "chosen"}};
-  for (std::size_t i = 0; i < samples.size(); ++i) {
-    const DecodeSample& sample = samples[i];
+  auto line = chosen.begin();
+  for (const DecodeSample& sample : samples) {
+    std::vector<std::string>& row =
+        table.emplace_back(std::vector{std::to_string(sample.tokens), std::to_string(sample.context)});
+    if (!sample.left_out.empty()) {
+      row.insert(row.end(), {"-", "-", "left out: " + sample.left_out, "-"});
+      continue;
+    }
     const auto fastest = std::ranges::min_element(sample.fused, {}, &DecodeSample::Fused::seconds);
-    const bool none = fastest == sample.fused.end();
-    table.push_back({std::to_string(sample.tokens), std::to_string(sample.context),
-                     fmt::format("{:.3f}", 1e3 * sample.plain_seconds),
-                     none ? "-" : fmt::format("{:.3f}", 1e3 * fastest->seconds),
-                     none ? "not taken" : text_of(fastest->choice), chosen[i].choice.fused() ? "fused" : "separate"});
+    row.insert(row.end(),
+               {fmt::format("{:.3f}", 1e3 * sample.plain_seconds), fmt::format("{:.3f}", 1e3 * fastest->seconds),
+                text_of(fastest->choice, device), (line++)->choice.fused() ? "fused" : "separate"});
   }
   write_stdout(table_text(table));
+  if (chosen.empty()) {
+    write_stdout("nothing was measured, and nothing is kept\n");
+    return;
+  }
+  Tuned tuned(options.model);
+  put_tuned_decode(tuned.store, tuned.key, chosen);
   write_stdout(
       "--decode auto chooses so for steps of up to as many texts and tokens in each, and as the last lines say for "
       "larger "

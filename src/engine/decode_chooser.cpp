@@ -16,6 +16,8 @@ DecodeChooser::DecodeChooser(const DecodeTable& table, const RankModels& ranks, 
   const int sms = sms_of_step(ranks.front(), 0, limits.num_sms);
   const int num_sms = sms > 0 ? sms : num_sms_of(model.device());
   const int page_size = limits.page_size / model.shape().shard.ranks;
+  device_ = model.device().kind;
+  most_texts_ = limits.step.max_sequences;
   const int most = std::min(limits.step.max_sequences, static_cast<int>(kMostBlockTokens));
   for (int tokens = 1; tokens <= most; ++tokens) {
     OfTokens& own = of_tokens_.emplace_back();
@@ -29,7 +31,7 @@ DecodeChooser::DecodeChooser(const DecodeTable& table, const RankModels& ranks, 
         why = model.why_not_fused(
             {.choice = line.choice, .num_tokens = tokens, .page_size = page_size, .num_sms = num_sms});
       if (why.empty())
-        own.lines.push_back({.up_to_context = line.up_to_context, .choice = line.choice});
+        own.lines.push_back({.up_to_context = line.up_to_context, .choice = line.choice, .why = why_chosen(line)});
       else if (own.refused.empty())
         own.refused = std::move(why);
     }
@@ -54,13 +56,17 @@ std::vector<std::string> DecodeChooser::lines() const {
     for (const Line& line : own.lines) {
       const bool any = line.up_to_context == std::numeric_limits<int>::max();
       const std::string contexts = any ? "" : fmt::format(" with up to {} tokens", line.up_to_context);
-      const std::string because = line.choice.fused() || own.refused.empty() ? "" : ": " + own.refused;
-      lines.push_back(fmt::format("decode steps {}{}: {}{}", who, contexts, text_of(line.choice), because));
+      const std::string& why = line.choice.fused() || own.refused.empty() ? line.why : own.refused;
+      lines.push_back(fmt::format("decode steps {}{}: {}{}{}", who, contexts, text_of(line.choice, device_),
+                                  why.empty() ? "" : ": ", why));
     }
     if (own.lines.empty() || own.lines.back().up_to_context != std::numeric_limits<int>::max())
       lines.push_back(fmt::format("{}decode steps {}: {}{}", own.lines.empty() ? "" : "other ", who,
-                                  text_of(DecodeChoice{}), own.refused.empty() ? "" : ": " + own.refused));
+                                  text_of(DecodeChoice{}, device_), own.refused.empty() ? "" : ": " + own.refused));
   }
+  if (const int most = static_cast<int>(of_tokens_.size()); most > 0 && most_texts_ > most)
+    lines.push_back(fmt::format("decode steps of {} to {} texts: {}: one operator takes up to {} texts", most + 1,
+                                most_texts_, text_of(DecodeChoice{}, device_), most));
   return lines;
 }
 

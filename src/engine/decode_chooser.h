@@ -28,6 +28,7 @@ class DecodeChooser {
   struct Line {
     int up_to_context;
     DecodeChoice choice;
+    std::string why;  // why_chosen()
     friend bool operator==(const Line&, const Line&) = default;
   };
   struct OfTokens {
@@ -36,6 +37,8 @@ class DecodeChooser {
   };
 
   std::vector<OfTokens> of_tokens_;  // of 1 token, 2, ...; more have separate operators
+  DeviceKind device_ = DeviceKind::cpu;
+  int most_texts_ = 0;  // of a step
 };
 
 }  // namespace heddle

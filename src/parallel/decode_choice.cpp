@@ -49,12 +49,22 @@ std::optional<int> number_in(const json& row, const char* field, int most) {
   return static_cast<int>(number);
 }
 
+// False: there is something else than the times of a step.
+bool read_times(const json& row, std::optional<DecodeTimes>& times) {
+  if (!row.contains("separate_ms") && !row.contains("fused_ms")) return true;
+  const json separate = row.value("separate_ms", json()), fused = row.value("fused_ms", json());
+  if (!separate.is_number() || !fused.is_number()) return false;
+  times = DecodeTimes{.separate_seconds = 1e-3 * separate.get<double>(), .fused_seconds = 1e-3 * fused.get<double>()};
+  return true;
+}
+
 std::optional<DecodeLine> line_in(const json& row) {
   if (!row.is_object() || !row.contains("form") || !row["form"].is_string()) return std::nullopt;
   const std::optional<Form> form = value_named(kForms, row["form"].get<std::string>());
   const auto tokens = number_in(row, "up_to_tokens", kAnySize), context = number_in(row, "up_to_context", kAnySize);
   if (!form || !tokens || !context) return std::nullopt;
   DecodeLine line{.up_to_tokens = *tokens, .up_to_context = *context, .choice = {.form = *form}};
+  if (!read_times(row, line.times)) return std::nullopt;
   if (*form != Form::clusters) return line;
   constexpr int kMost = std::numeric_limits<std::uint8_t>::max();
   const auto cluster = number_in(row, "cluster", kMost), parts = number_in(row, "parts", kMost);
@@ -81,8 +91,9 @@ std::vector<std::string> decode_mode_names() {
   return names;
 }
 
-std::string text_of(const DecodeChoice& choice) {
+std::string text_of(const DecodeChoice& choice, DeviceKind device) {
   if (choice.form == Form::plain) return "separate operators";
+  if (device == DeviceKind::cpu) return "one operator";
   if (choice.form == Form::streamed) return "one operator, streamed by a block on each SM";
   std::string text =
       fmt::format("one operator, in clusters of {} block{}", choice.cluster, choice.cluster == 1 ? "" : "s");
@@ -92,6 +103,13 @@ std::string text_of(const DecodeChoice& choice) {
 
 bool has_fused(const DecodeTable& table) {
   return std::ranges::any_of(table, [](const DecodeLine& line) { return line.choice.fused(); });
+}
+
+std::string why_chosen(const DecodeLine& line) {
+  if (!line.times) return {};
+  const double separate = 1e3 * line.times->separate_seconds, fused = 1e3 * line.times->fused_seconds;
+  return line.choice.fused() ? fmt::format("{:.3f} ms a step, separate operators {:.3f} ms", fused, separate)
+                             : fmt::format("{:.3f} ms a step, the fastest fused form {:.3f} ms", separate, fused);
 }
 
 // The streamed form is ahead of all clusters wherever both were measured (docs/notes/cluster.md).
@@ -115,16 +133,20 @@ DecodeTable choose_decode(const std::vector<DecodeSample>& samples) {
   require(!samples.empty(), "no measured step");
   DecodeTable table;
   for (const DecodeSample& sample : samples) {
+    if (!sample.left_out.empty()) continue;
     DecodeLine line{.up_to_tokens = sample.tokens, .up_to_context = sample.context, .choice = {}};
     const auto fastest = std::ranges::min_element(sample.fused, {}, &DecodeSample::Fused::seconds);
-    if (fastest != sample.fused.end() && fastest->seconds <= kFaster * sample.plain_seconds)
-      line.choice = fastest->choice;
+    require(fastest != sample.fused.end(), "{} x {} was measured in no fused form", sample.tokens, sample.context);
+    line.times = DecodeTimes{.separate_seconds = sample.plain_seconds, .fused_seconds = fastest->seconds};
+    if (fastest->seconds <= kFaster * sample.plain_seconds) line.choice = fastest->choice;
     if (!table.empty() && table.back().up_to_tokens != line.up_to_tokens) table.back().up_to_context = kAnySize;
     table.push_back(line);
   }
+  if (table.empty()) return table;
   table.back().up_to_context = kAnySize;
+  const int most = table.back().up_to_tokens;
   for (DecodeLine& line : table)
-    if (line.up_to_tokens == samples.back().tokens) line.up_to_tokens = kAnySize;
+    if (line.up_to_tokens == most) line.up_to_tokens = kAnySize;
   return table;
 }
 
@@ -149,6 +171,10 @@ void put_tuned_decode(TunedStore& store, const SplitKey& key, const DecodeTable&
     if (line.choice.form == Form::clusters) {
       row["cluster"] = line.choice.cluster;
       row["parts"] = line.choice.parts;
+    }
+    if (line.times) {
+      row["separate_ms"] = 1e3 * line.times->separate_seconds;
+      row["fused_ms"] = 1e3 * line.times->fused_seconds;
     }
     rows.push_back(std::move(row));
   }

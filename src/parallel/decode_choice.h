@@ -25,14 +25,23 @@ std::string_view name_of(DecodeMode mode);  // "auto"
 std::optional<DecodeMode> decode_mode_named(std::string_view name);
 std::vector<std::string> decode_mode_names();  // of all, automatic first
 
-// For people: "separate operators", "one operator, in clusters of 4 blocks".
-std::string text_of(const DecodeChoice& choice);
+// For people: "separate operators", "one operator, in clusters of 4 blocks"; on the CPU, which has one way, "one operator".
+std::string text_of(const DecodeChoice& choice, DeviceKind device);
+
+// Of a step whose attention was measured in every form.
+struct DecodeTimes {
+  double separate_seconds = 0;
+  double fused_seconds = 0;  // the fastest fused form
+
+  friend bool operator==(const DecodeTimes&, const DecodeTimes&) = default;
+};
 
 // One line: steps of up to so many tokens, in which no sequence is longer than so many.
 struct DecodeLine {
   int up_to_tokens = std::numeric_limits<int>::max();
   int up_to_context = std::numeric_limits<int>::max();
   DecodeChoice choice;
+  std::optional<DecodeTimes> times{};  // by which it was chosen; nothing: it was not measured
 
   friend bool operator==(const DecodeLine&, const DecodeLine&) = default;
 };
@@ -41,6 +50,9 @@ using DecodeTable = std::vector<DecodeLine>;
 
 // Whether any line is fused.
 bool has_fused(const DecodeTable& table);
+
+// Why a line's choice was made, for people: "0.905 ms a step, the fastest fused form 1.030 ms". Empty: it was not measured.
+std::string why_chosen(const DecodeLine& line);
 
 // The fused forms that a device of this kind is offered, the likeliest first.
 std::vector<DecodeChoice> fused_choices(DeviceKind device);
@@ -57,12 +69,13 @@ struct DecodeSample {
   int tokens = 0;
   int context = 0;
   double plain_seconds = 0;
-  std::vector<Fused> fused;  // those that the model takes
+  std::vector<Fused> fused;   // those that the model takes; one at least where the step was measured
+  std::string left_out = {};  // why it was not measured
 };
 
 // Each measured size decides for itself and for smaller ones down to the next, the largest for all above, first by tokens,
 // then by contexts. A fused form is chosen where it is the fastest, by one per cent at least, since less is noise. `samples`
-// in that order.
+// in that order. What was left out decides nothing; empty: all was.
 DecodeTable choose_decode(const std::vector<DecodeSample>& samples);
 
 // What `heddle tune decode` has left in the machine's store for a model on so many ranks. Nothing: not tuned, or no table.

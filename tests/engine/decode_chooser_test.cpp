@@ -54,17 +54,13 @@ TEST_F(DecodeChooserTest, TheFirstLineThatCoversAStepDecides) {
   EXPECT_EQ(choose.choose(decode_plan({5, 100})), kFusedInTwo);
   EXPECT_EQ(choose.choose(decode_plan({5, 101})), DecodeChoice{}) << "the longest text decides";
   EXPECT_EQ(choose.choose(decode_plan({5, 5, 5})), DecodeChoice{});
-  EXPECT_THAT(
-      choose.lines(),
-      ElementsAre("decode steps of 1 text with up to 100 tokens: one operator, in clusters of 1 block",
-                  "decode steps of 1 text with up to 1000 tokens: separate operators",
-                  "decode steps of 1 text with up to 2000 tokens: one operator, in clusters of 1 block, each "
-                  "KV head's query heads in 2 parts",
-                  "other decode steps of 1 text: separate operators",
-                  "decode steps of 2 texts with up to 100 tokens: one operator, in clusters of 1 block, each KV "
-                  "head's query heads in 2 parts",
-                  "other decode steps of 2 texts: separate operators",
-                  "decode steps of 3 to 4 texts: separate operators"));
+  EXPECT_THAT(choose.lines(), ElementsAre("decode steps of 1 text with up to 100 tokens: one operator",
+                                          "decode steps of 1 text with up to 1000 tokens: separate operators",
+                                          "decode steps of 1 text with up to 2000 tokens: one operator",
+                                          "other decode steps of 1 text: separate operators",
+                                          "decode steps of 2 texts with up to 100 tokens: one operator",
+                                          "other decode steps of 2 texts: separate operators",
+                                          "decode steps of 3 to 4 texts: separate operators"));
 }
 
 TEST_F(DecodeChooserTest, StepsThatDoNotDecodeHaveSeparateOperators) {
@@ -92,6 +88,25 @@ TEST_F(DecodeChooserTest, WhatTheModelDoesNotTakeIsRefusedWithAReason) {
   EXPECT_THAT(rounded.lines(),
               ElementsAre("decode steps of 1 to 4 texts: separate operators: it rounds to the weights' dtype, float16, "
                           "and this model computes in float32"));
+}
+
+TEST_F(DecodeChooserTest, SaysByWhichTimesItChose) {
+  const DecodeTimes faster{.separate_seconds = 2e-3, .fused_seconds = 1e-3},
+      slower{.separate_seconds = 1e-3, .fused_seconds = 2e-3};
+  const DecodeTable table{{4, 100, kFusedInOne, faster}, {.choice = {}, .times = slower}};
+  EXPECT_THAT(chooser(table).lines(),
+              ElementsAre("decode steps of 1 to 4 texts with up to 100 tokens: one operator: 1.000 ms a step, separate "
+                          "operators 2.000 ms",
+                          "decode steps of 1 to 4 texts: separate operators: 1.000 ms a step, the fastest fused form "
+                          "2.000 ms"));
+}
+
+TEST_F(DecodeChooserTest, SaysWhatHoldsAboveTheMostTextsOfOneOperator) {
+  const RankModels ranks = load_ranks(Checkpoint(gqa_folder()), {}, 1);
+  const DecodeChooser choose({{.choice = kFusedInOne}}, ranks, {.step = {.max_sequences = 40, .fused_decode = true}});
+  EXPECT_THAT(choose.lines(), ElementsAre("decode steps of 1 to 16 texts: one operator",
+                                          "decode steps of 17 to 40 texts: separate operators: one operator takes up "
+                                          "to 16 texts"));
 }
 
 // Says what reaches a rank's model.

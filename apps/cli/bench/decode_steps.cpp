@@ -29,9 +29,21 @@ std::vector<DecodeSample> measure_decode(const ModelOptions& model, const std::v
   std::vector<DecodeSample> samples;
   for (const StepCase& one : cases) {
     runner.prepare(one, ContextFill::random);
+    DecodeSample& measured =
+        samples.emplace_back(DecodeSample{.tokens = one.batch, .context = one.context, .fused = {}});
     std::vector<DecodeChoice> choices{{}};
-    for (const DecodeChoice& choice : fused_choices(runner.device().kind))
-      if (runner.why_not_fused(choice).empty()) choices.push_back(choice);
+    std::string refused;
+    for (const DecodeChoice& choice : fused_choices(runner.device().kind)) {
+      std::string why = runner.why_not_fused(choice);
+      if (why.empty())
+        choices.push_back(choice);
+      else if (refused.empty())
+        refused = std::move(why);
+    }
+    if (choices.size() == 1) {
+      measured.left_out = std::move(refused);
+      continue;
+    }
     const auto sample = [&](const DecodeChoice& choice) {
       runner.choose_decode(choice);
       return runner.sample() / kSteps;
@@ -41,8 +53,7 @@ std::vector<DecodeSample> measure_decode(const ModelOptions& model, const std::v
     std::vector<std::vector<double>> seconds(choices.size());
     for (int i = 0; i < repeats; ++i)
       for (std::size_t at = 0; at < choices.size(); ++at) seconds[at].push_back(sample(choices[at]));
-    DecodeSample& measured = samples.emplace_back(
-        DecodeSample{.tokens = one.batch, .context = one.context, .plain_seconds = median(seconds[0]), .fused = {}});
+    measured.plain_seconds = median(seconds[0]);
     for (std::size_t at = 1; at < choices.size(); ++at)
       measured.fused.push_back({.choice = choices[at], .seconds = median(seconds[at])});
   }

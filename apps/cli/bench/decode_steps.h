@@ -9,7 +9,8 @@
 
 namespace heddle {
 
-// Medians of `repeats` samples of each step of `batches` texts with `contexts` tokens each, by turns. In the order of both.
+// Medians of `repeats` samples of each step of `batches` texts with `contexts` tokens each, interleaved. In the order of both.
+// What no fused form takes is left out.
 std::vector<DecodeSample> measure_decode(const ModelOptions& model, const std::vector<int>& batches,
                                          const std::vector<int>& contexts, int repeats);
 
