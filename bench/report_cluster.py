@@ -4,12 +4,12 @@
     bench/report_cluster.py [RESULTS_FOLDER [OUTPUT]]
 
 Reads `gpu-X-cluster.json` (`heddle bench cluster`), `gpu-X-block-*.json` (`heddle bench block`) and `gpu-X-figure-20-*.json` (with
-`--figure 20`). All figures come from the files;
-do not edit the page by hand.
+`--figure 20`); cluster_conclusion.py also `gpu-h200-decode-*.json`. All figures come from the files; do not edit the page by hand.
 """
 import argparse
 import pathlib
 
+from cluster_conclusion import conclusion
 from pages import ROOT, records_of, table, write
 
 
@@ -117,7 +117,8 @@ def figure_20(record):
 def page_of(folder, stem="cluster"):
     """(the page, its pictures), which are called after `stem`."""
     page = ["# Thread block clusters", "",
-            "Made by `bench/report_cluster.py`. What was expected and what it means: [notes/cluster.md](../notes/cluster.md).", ""]
+            "Made by `bench/report_cluster.py`. What was expected and what it means: [notes/cluster.md](../notes/cluster.md).", "",
+            *conclusion(folder)]
     pictures = []
     for name, record in records_of(folder, "gpu-*-cluster.json"):
         gpu = record["gpu"]["name"]
