@@ -1,11 +1,13 @@
 // heddle tune: measures choices on this machine, and keeps them in its tuned store.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <chrono>
 #include <iterator>
 #include <memory>
 #include <optional>
 
 #include "base/error.h"
+#include "cli/bench/decode_cases.h"
 #include "cli/bench/decode_steps.h"
 #include "cli/bench/record.h"
 #include "cli/bench/token_weave_steps.h"
@@ -137,6 +139,7 @@ struct DecodeTuneOptions {
   std::vector<int> batches{1, 4, 16};
   std::vector<int> contexts{1024, 4096, 16384};
   int repeats = 5;
+  int seconds = 300;
 };
 
 void tune_decode(DecodeTuneOptions options) {
@@ -144,7 +147,8 @@ void tune_decode(DecodeTuneOptions options) {
   std::ranges::sort(options.batches);
   std::ranges::sort(options.contexts);
   const std::vector<DecodeSample> samples =
-      measure_decode(options.model, options.batches, options.contexts, options.repeats);
+      measure_decode(options.model, decode_cases(options.batches, options.contexts), options.repeats,
+                     std::chrono::seconds(options.seconds));
   const DecodeTable chosen = choose_decode(samples);
   const std::unique_ptr<ModelSource> source = open_model(options.model.model);
   const DeviceKind device = devices_of(*source, options.model).front().kind;
@@ -228,6 +232,9 @@ void add_tune(CLI::App& app) {
       ->check(CLI::Range(1, 1 << 20));
   add_number_option<int>(*decode, "--repeats", of_decode->repeats, "Times each step runs; default 5",
                          {.min = 1, .max = 1000});
+  add_number_option<int>(*decode, "--seconds", of_decode->seconds,
+                         "Steps that would take longer than is left of so many seconds are left out; default 300",
+                         {.min = 1, .max = 100000});
   decode->callback([of_decode] { tune_decode(*of_decode); });
 }
 

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "base/checked.h"
-#include "base/cuda_runtime.h"
 #include "base/error.h"
 #include "kernels/sampling/sample.h"
 
@@ -16,21 +15,6 @@ namespace {
 
 bool on_gpu(const Model& model) {
   return model.device().kind == DeviceKind::cuda;
-}
-
-// Memory available to each rank of an engine whose weights are loaded: the least, where ranks that share a GPU divide it.
-std::size_t available_bytes(const RankModels& ranks) {
-  std::size_t least = 0;
-  if constexpr (kHaveCuda)
-    for (const RankPart& part : ranks) {
-      const Model& model = *part.model;
-      if (!on_gpu(model)) return 0;
-      const auto sharers = static_cast<std::size_t>(std::ranges::count_if(
-          ranks, [&](const RankPart& other) { return other.model->device().index == model.device().index; }));
-      const std::size_t each = cuda::memory_info(model.device().index).free_bytes / sharers;
-      least = least == 0 ? each : std::min(least, each);
-    }
-  return least;
 }
 
 constexpr std::int64_t kDefaultCacheBytes = std::int64_t{1} << 30;  // on the CPU

@@ -8,6 +8,7 @@
 #include <numeric>
 #include <utility>
 
+#include "base/cuda_runtime.h"
 #include "base/error.h"
 #include "base/team.h"
 #include "engine/control_line.h"
@@ -204,6 +205,20 @@ std::size_t weight_bytes(const RankModels& ranks) {
 
 std::size_t weight_bytes_per_step(const RankModels& ranks) {
   return sum_over(ranks, [](const ModelShape& shape) { return shape.weight_bytes_per_step; });
+}
+
+std::size_t available_bytes(const RankModels& ranks) {
+  std::size_t least = 0;
+  if constexpr (kHaveCuda)
+    for (const RankPart& part : ranks) {
+      const Device device = part.model->device();
+      if (device.kind != DeviceKind::cuda) return 0;
+      const auto sharers = static_cast<std::size_t>(std::ranges::count_if(
+          ranks, [&](const RankPart& other) { return other.model->device().index == device.index; }));
+      const std::size_t each = cuda::memory_info(device.index).free_bytes / sharers;
+      least = least == 0 ? each : std::min(least, each);
+    }
+  return least;
 }
 
 std::size_t cache_bytes(const RankModels& ranks, int page_size, int num_pages) {

@@ -64,6 +64,9 @@ std::size_t weight_bytes_per_step(const RankModels& ranks);  // likewise
 // SMs of a GPU that a step of rank `rank`, whose part this is, may hold at a time, at most `most` of them; 0: all.
 int sms_of_step(const RankPart& part, int rank, int most);
 
+// Memory that is free for each rank, whose weights are loaded: the least, where ranks that share a GPU divide it. On the CPU 0.
+std::size_t available_bytes(const RankModels& ranks);
+
 // What the caches of all ranks take with so many pages each.
 std::size_t cache_bytes(const RankModels& ranks, int page_size, int num_pages);
 

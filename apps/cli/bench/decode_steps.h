@@ -2,6 +2,7 @@
 // measures.
 #pragma once
 
+#include <chrono>
 #include <vector>
 
 #include "cli/model_options.h"
@@ -9,9 +10,9 @@
 
 namespace heddle {
 
-// Medians of `repeats` samples of each step of `batches` texts with `contexts` tokens each, interleaved. In the order of both.
-// What no fused form takes is left out.
-std::vector<DecodeSample> measure_decode(const ModelOptions& model, const std::vector<int>& batches,
-                                         const std::vector<int>& contexts, int repeats);
+// Medians of `repeats` samples of each step in each form, interleaved. Left out, with the reason, is what no fused form takes,
+// what does not fit the memory that is free, and, but for the first, what would take longer than is left of `budget`.
+std::vector<DecodeSample> measure_decode(const ModelOptions& model, std::vector<DecodeSample> cases, int repeats,
+                                         std::chrono::seconds budget);
 
 }  // namespace heddle

@@ -11,6 +11,7 @@
 #include "base/thread_pool.h"
 #include "base/trace.h"
 #include "cli/bench/device.h"
+#include "engine/step_memory.h"
 #include "kernels/sampling/random.h"
 
 namespace heddle {
@@ -89,6 +90,16 @@ nlohmann::json tokens_json(const StepCase& shape, std::int64_t vocab_size) {
     for (int i = 0; i < shape.num_tokens; ++i)
       inputs[static_cast<std::size_t>(sequence)].push_back(random_token(sequence, shape.context + i, vocab_size));
   return {{"batch", shape.batch}, {"context", shape.context}, {"context_tokens", context}, {"input_tokens", inputs}};
+}
+
+std::size_t bytes_of_steps(const RankModels& ranks, const std::vector<StepCase>& cases, bool fused_decode) {
+  const Model& first = *ranks.front().model;
+  const int page_size = default_page_size(first.device()) * first.shape().shard.ranks;
+  const ExecutorLimits limits = limits_for(cases, page_size, {}, fused_decode);
+  std::size_t most = 0;
+  for (const RankPart& part : ranks)
+    most = std::max(most, step_bytes(*part.model, limits) + cache_shape(*part.model, limits).size_bytes());
+  return most;
 }
 
 StepRunner::StepRunner(RankModels ranks, const std::vector<StepCase>& cases, int threads, int page_size,

@@ -56,6 +56,9 @@ struct StepLogits {
   std::vector<float> probes;         // of sequence 0 in the last step, for evenly spaced tokens
 };
 
+// Bytes that a StepRunner of these cases takes on the device of a rank, beside the weights: of the rank that takes the most.
+std::size_t bytes_of_steps(const RankModels& ranks, const std::vector<StepCase>& cases, bool fused_decode);
+
 class StepRunner {
  public:
   // Runs on the model's device and ranks, with memory for the largest of the cases. `page_size` 0: the engine's. `split`:
