@@ -36,8 +36,11 @@
 #                  llama-3.3-70b where it fits (4 minutes)
 #     decode-choice  decode steps with fused attention: goldens, the 1000 sums by a demo model with wide heads, on one rank and on two
 #                  that share the GPU, `heddle tune decode` of each MODEL (3 minutes)
-#     cluster-figures  issue 24: the kernel of SplitHead against float64; the attention block of llama-2-7b and llama-3-8b in every
-#                  mapping (figures 9, 11 and 13) and SplitToken beside SplitHead (figure 20) (60 s)
+#     cluster      issue 24, all of it: collectives of clusters and the attention block against float64, goldens and the 1000 sums
+#                  with fused attention, memcheck and racecheck, batches of 24 to 64, `heddle bench cluster` and `bench block`,
+#                  `heddle tune decode`, steps fused and beside PyTorch without graphs (9 minutes)
+#     cluster-figures  of it SplitHead against float64; the attention block of llama-2-7b and llama-3-8b in every mapping (figure 9)
+#                  and SplitToken beside SplitHead (figure 20) (60 s)
 #     token-weave  issue 28, on every GPU, or on 2 ranks that share one (records named shared): the 1000 sums in every mode, in
 #                  weave with steps in two parts; figures 4, 14, 12, 9, 11, 10, 5, 6 and 7, `heddle tune token-weave`, the norm's
 #                  course, also under memcheck (9 minutes)
@@ -92,7 +95,7 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
     --seconds) seconds=$(number_of "$@") || exit; shift 2 ;;
     --help | -h) usage 0 ;;
     smoke | cases | bench | conformance | soak | failure | threads | sanitize | replays) steps+=("$1"); shift ;;
-    gpu-tests | decode | plain | prefill | startup | operators | compared | memcheck | short | broken | accuracy | tp | every-gpu | decode-choice | cluster-figures | token-weave | sequence-attention | fused | load | generate | batches | pages | vllm | flashinfer)
+    gpu-tests | decode | plain | prefill | startup | operators | compared | memcheck | short | broken | accuracy | tp | every-gpu | decode-choice | cluster | cluster-figures | token-weave | sequence-attention | fused | load | generate | batches | pages | vllm | flashinfer)
       one_gpu_steps+=("$1"); shift ;;
     mutations) one_gpu_steps+=("$1"); shift ;;
     one-gpu) one_gpu_steps+=(gpu-tests decode prefill startup operators accuracy memcheck); shift ;;
@@ -612,15 +615,62 @@ every_gpu() {
 }
 
 # Kernels of fused attention take heads of 64 and 128, so the sums are those of the same model with wider ones.
-decode_choice() {
-  local model demo=$home/wide-demo
+fused_answers() {  # NAME
+  local demo=$home/wide-demo
   source_folder || return
-  run decode-choice-goldens 120 "$bin/test_models" '--gtest_filter=Gpu/FusedDecodeHeads.*' "--gtest_output=json:$logs/decode-choice-goldens.json"
+  run "$1-goldens" 120 "$bin/test_models" '--gtest_filter=Gpu/FusedDecodeHeads.*' "--gtest_output=json:$logs/$1-goldens.json"
   python3 "$root/tools/demo_llama/widen_heads.py" "$root/assets/demo-llama" "$demo" || return
-  sums decode-choice-sums --device cuda --decode fused --max-sequences 16
-  sums decode-choice-sums-alone --device cuda --decode fused --max-sequences 1
-  sums decode-choice-sums-tp-2 --device "$(shared_gpu 2)" --tp 2 --decode fused --max-sequences 16
-  for model in "${models[@]}"; do run "decode-choice-tune-$model" 100 "$bin/heddle" tune decode --model "synth:$model" --device cuda; done
+  sums "$1-sums" --device cuda --decode fused --max-sequences 16
+  sums "$1-sums-alone" --device cuda --decode fused --max-sequences 1
+  sums "$1-sums-tp-2" --device "$(shared_gpu 2)" --tp 2 --decode fused --max-sequences 16
+}
+
+tune_decode() {  # NAME SECONDS MODEL
+  run "$1-tune-$3" $(($2 + 40)) "$bin/heddle" tune decode --model "synth:$3" --device cuda --seconds "$2"
+}
+
+decode_choice() {
+  local model
+  fused_answers decode-choice
+  for model in "${models[@]}"; do tune_decode decode-choice 60 "$model"; done
+}
+
+# In the order of what is wanted most: what is right, what a sanitizer says, what is fast.
+cluster() {
+  local model batch
+  run cluster-collectives 90 "$bin/test_device" '--gtest_filter=*ClustersOnGpu*:*AllBlocksOfACluster*:*ClustersOfEverySize*' \
+    "--gtest_output=json:$logs/cluster-collectives.json"
+  run cluster-block 120 "$bin/test_fused" '--gtest_filter=*DecodeBlockOnGpu*:OnGpu.DecodeBlock*' "--gtest_output=json:$logs/cluster-block.json"
+  fused_answers cluster
+  sanitize_cluster memcheck
+  sanitize_cluster racecheck
+  for model in llama-3-8b qwen2.5-7b; do
+    model_bench "batches-$model" 40 decode "$model" --context 1024 --repeats 5 --batch 24,32,64
+  done
+  for model in llama-2-7b llama-3-8b; do
+    for batch in 1 16; do cluster_block "$model" $batch; done
+  done
+  run cluster-bench 40 "$bin/heddle" bench cluster --repeats 7 --json "$logs/gpu-$(name_of_card)-cluster.json"
+  for model in llama-2-7b llama-3-8b llama-3.2-1b; do
+    model_bench "fused-$model" 30 decode "$model" --decode fused --case 1x1024,1x4096,1x16384,16x1024 --repeats 5
+  done
+  HEDDLE_TORCH_MODE=eager model_bench uncaptured-llama-2-7b 60 decode llama-2-7b --case 1x1024,1x4096,1x16384 --compare torch
+  for model in llama-2-7b llama-3-8b llama-3.2-1b; do tune_decode cluster 30 "$model"; done
+}
+
+# Small sizes: every way of a few calls, and of the block the two smallest shapes in each form.
+sanitize_cluster() {  # TOOL
+  run "cluster-$1-collectives" 60 compute-sanitizer --tool "$1" --error-exitcode 9 "$bin/test_device" \
+    '--gtest_filter=*ClustersOfEverySize*' "--gtest_output=json:$logs/cluster-$1-collectives.json"
+  run "cluster-$1-block" 90 compute-sanitizer --tool "$1" --error-exitcode 9 "$bin/test_fused" \
+    '--gtest_filter=*DecodeBlockOnGpu.*/0:*DecodeBlockOnGpu.*/2' "--gtest_output=json:$logs/cluster-$1-block.json"
+}
+
+cluster_block() {  # MODEL BATCH
+  local name=block-$1 contexts=1024,4096,16384
+  [ "$2" = 1 ] || { name+=-batch-$2; contexts=1024,4096; }
+  run "cluster-$name" 25 "$bin/heddle" bench block --shape "$1" --batch "$2" --context "$contexts" --repeats 5 \
+    --json "$logs/gpu-$(name_of_card)-$name.json"
 }
 
 # A kernel that is wrong need not be fast, so its tests come first.
@@ -892,6 +942,7 @@ for step in "${steps[@]}"; do
     tp) tp ;;
     every-gpu) every_gpu ;;
     decode-choice) decode_choice ;;
+    cluster) cluster ;;
     cluster-figures) cluster_figures ;;
     token-weave) token_weave ;;
     sequence-attention) sequence_attention ;;

@@ -95,6 +95,16 @@ TEST_P(ClustersOnGpu, CallsInARowWithoutDelaysNeverMix) {
               0);
 }
 
+// Few enough for a sanitizer.
+TEST_F(OnGpu, ClustersOfEverySizeReduceAndGatherAFewTimes) {
+  for (const int blocks : {1, 2, 4, 8, 16})
+    for (const ClusterWay way : kWays)
+      for (const bool reduces : {true, false})
+        EXPECT_EQ(run({.reduces = reduces, .way = way, .blocks = blocks, .clusters = 2, .calls = 6, .dawdles = false}),
+                  0)
+            << blocks;
+}
+
 // Only the paper's order gives blocks other bits.
 TEST_F(OnGpu, AllBlocksOfAClusterGetTheSameBits) {
   for (const int blocks : {2, 4, 8, 16})
