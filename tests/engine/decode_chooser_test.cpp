@@ -90,6 +90,35 @@ TEST_F(DecodeChooserTest, WhatTheModelDoesNotTakeIsRefusedWithAReason) {
                           "and this model computes in float32"));
 }
 
+// As a model on a GPU answers.
+class ModelThatTakesSmallClusters : public Model {
+ public:
+  explicit ModelThatTakesSmallClusters(std::unique_ptr<Model> model) : model_(std::move(model)) {}
+  const ModelShape& shape() const override { return model_->shape(); }
+  std::string why_not_fused(const FusedDecode& decode) const override {
+    return decode.choice.cluster > 8 ? "no cluster of 16 blocks fits the GPU" : model_->why_not_fused(decode);
+  }
+  Tensor run(const StepTensors& step, const KvPages& kv, Arena& arena, const Execution& execution) override {
+    return model_->run(step, kv, arena, execution);
+  }
+
+ private:
+  std::unique_ptr<Model> model_;
+};
+
+TEST_F(DecodeChooserTest, ClustersThatTheGpuCannotScheduleAreRefusedWhenTheChoiceIsMade) {
+  constexpr DecodeChoice kSixteens{.form = DecodeChoice::Form::clusters, .cluster = 16};
+  RankModels ranks = load_ranks(Checkpoint(gqa_folder()), {}, 1);
+  ranks[0].model = std::make_unique<ModelThatTakesSmallClusters>(std::move(ranks[0].model));
+  const ExecutorLimits limits{.step = {.max_sequences = 2, .fused_decode = true}};
+  const DecodeChooser only({{.choice = kSixteens}}, ranks, limits);
+  EXPECT_EQ(only.choose(decode_plan({5})), DecodeChoice{});
+  EXPECT_THAT(only.lines(), ElementsAre("decode steps of 1 to 2 texts: separate operators: no cluster of 16 blocks "
+                                        "fits the GPU"));
+  EXPECT_EQ(DecodeChooser({{.choice = kSixteens}, {.choice = kFusedInOne}}, ranks, limits).choose(decode_plan({5})),
+            kFusedInOne);
+}
+
 TEST_F(DecodeChooserTest, SaysByWhichTimesItChose) {
   const DecodeTimes faster{.separate_seconds = 2e-3, .fused_seconds = 1e-3},
       slower{.separate_seconds = 1e-3, .fused_seconds = 2e-3};

@@ -218,7 +218,65 @@ TEST_P(DecodeBlockOnGpu, ComputesTheAttentionBlockBySplitHead) {
   EXPECT_GT(mappings, 3);
 }
 
-// llama-2-7b's and llama-3-8b's, as far as an oracle is quick.
+// Checks a call in its mapping against the oracle, and that reruns have its bits.
+void expect_right_and_repeatable(const DecodeBlockCase& of) {
+  DecodeBlockOperands host(of);
+  ASSERT_EQ(why_not_fused(shape_of(host.params(of)), of.dtype, DeviceKind::cuda), "");
+  const DecodeBlockResult expected = oracle_of(of, host);
+  GpuOperands gpu(of, host);
+  gpu.run();
+  const Rows first = gpu.partials();
+  expect_close(of, expected, first, gpu.new_residual(), new_ones(of, host.cache, gpu.keys()),
+               new_ones(of, host.cache, gpu.values()));
+  for (int rerun = 0; rerun < 5; ++rerun) {
+    gpu.run();
+    ASSERT_EQ(bits(first), bits(gpu.partials()));
+  }
+}
+
+// As many tokens as a model may have, beside a text of few: with two heads, so that an oracle is quick.
+TEST_F(OnGpu, DecodeBlockTakesLongContexts) {
+  const DecodeBlockMapping mappings[] = {
+      {.cluster = 4}, {.cluster = 16, .parts = 2}, {.streamed_blocks = 132}, {.streamed_blocks = 17}};
+  for (const DecodeBlockMapping& mapping : mappings) {
+    SCOPED_TRACE(testing::Message() << "clusters of " << mapping.cluster << ", streamed by "
+                                    << mapping.streamed_blocks);
+    expect_right_and_repeatable({.contexts = {131072, 5, 16385},
+                                 .hidden = 256,
+                                 .heads = 2,
+                                 .kv_heads = 1,
+                                 .head_dim = 64,
+                                 .page_size = 64,
+                                 .mapping = mapping,
+                                 .dtype = DType::bfloat16});
+    if (HasFatalFailure()) return;
+  }
+}
+
+// When the choice is made, and not at a launch: clusters that the GPU cannot schedule, or more blocks than a rank's SMs.
+TEST_F(OnGpu, DecodeBlockRefusesWhatTheGpuCannotSchedule) {
+  const int sms = num_sms_of(kGpu);
+  for (const int cluster : {1, 2, 4, 8, 16}) {
+    const DecodeBlockShape shape{.tokens = 1,
+                                 .hidden = 4096,
+                                 .heads = 32,
+                                 .kv_heads = 32,
+                                 .head_dim = 128,
+                                 .mapping = {.cluster = cluster},
+                                 .page_size = 64};
+    const std::string why = why_not_fused_on(shape, DType::float16, kGpu, sms);
+    if (decode_block_clusters(shape, DType::float16, kGpu) > 0)
+      EXPECT_EQ(why, "") << cluster;
+    else
+      EXPECT_EQ(why, "no cluster of " + std::to_string(cluster) + " blocks fits the GPU");
+    if (why.empty()) {
+      EXPECT_EQ(why_not_fused_on(shape, DType::float16, kGpu, 20),
+                std::to_string(32 * cluster) + " blocks, this rank has 20 SMs");
+    }
+  }
+}
+
+// llama-2-7b's, llama-3-8b's, qwen2.5-7b's and llama-2-13b's, as far as an oracle is quick.
 TEST_F(OnGpu, DecodeBlockComputesALayerOfAModel) {
   const DecodeBlockCase shapes[] = {
       {.contexts = {1000},
@@ -274,20 +332,40 @@ TEST_F(OnGpu, DecodeBlockComputesALayerOfAModel) {
        .deltas = 1,
        .dtype = DType::bfloat16,
        .deltas_dtype = DType::bfloat16},
+      {.contexts = {400, 77, 1},
+       .hidden = 3584,
+       .heads = 28,
+       .kv_heads = 4,
+       .head_dim = 128,
+       .page_size = 64,
+       .mapping = {.cluster = 8, .parts = 2},
+       .partials = 8,
+       .bias = true,
+       .dtype = DType::bfloat16,
+       .deltas_dtype = DType::bfloat16},
+      {.contexts = {700},
+       .hidden = 5120,
+       .heads = 40,
+       .kv_heads = 40,
+       .head_dim = 128,
+       .page_size = 64,
+       .mapping = {.cluster = 2},
+       .partials = 8,
+       .dtype = DType::float16,
+       .deltas_dtype = DType::float16},
+      {.contexts = {700, 9},
+       .hidden = 5120,
+       .heads = 40,
+       .kv_heads = 40,
+       .head_dim = 128,
+       .page_size = 64,
+       .mapping = {.streamed_blocks = 132},
+       .dtype = DType::float16,
+       .deltas_dtype = DType::float16},
   };
   for (const DecodeBlockCase& of : shapes) {
-    DecodeBlockOperands host(of);
-    ASSERT_EQ(why_not_fused(shape_of(host.params(of)), of.dtype, DeviceKind::cuda), "");
-    const DecodeBlockResult expected = oracle_of(of, host);
-    GpuOperands gpu(of, host);
-    gpu.run();
-    const Rows first = gpu.partials();
-    expect_close(of, expected, first, gpu.new_residual(), new_ones(of, host.cache, gpu.keys()),
-                 new_ones(of, host.cache, gpu.values()));
-    for (int rerun = 0; rerun < 5; ++rerun) {
-      gpu.run();
-      ASSERT_EQ(bits(first), bits(gpu.partials()));
-    }
+    expect_right_and_repeatable(of);
+    if (HasFatalFailure()) return;
   }
 }
 
