@@ -26,6 +26,7 @@
 #include "machine/machine.h"
 #include "machine/tuned_store.h"
 #include "models/registry.h"
+#include "parallel/shipped_decode.h"
 #include "weights/damage.h"
 #include "weights/shapes.h"
 #include "weights/synthetic_model.h"
@@ -123,12 +124,23 @@ std::string text_of(const ChoiceTables& tables) {
   return text;
 }
 
-// How rank 0 chooses the attention of decode steps.
-DecodeTable decode_table(const ModelSource& source, const ModelOptions& options, const std::vector<Device>& devices) {
+// What a table that is shipped says of a model on GPUs that all have one name.
+std::optional<ShippedDecode> shipped_decode_here(const SplitKey& key) {
+  const std::vector<std::string> gpus = installed_gpus();
+  if (key.device != DeviceKind::cuda || gpus.empty() || std::ranges::count(gpus, gpus.front()) != std::ssize(gpus))
+    return std::nullopt;
+  return shipped_decode(gpus.front(), key);
+}
+
+// How rank 0 chooses the attention of decode steps. What was tuned on this machine comes before what is shipped, whose
+// `from` is empty otherwise.
+ShippedDecode decode_table(const ModelSource& source, const ModelOptions& options, const std::vector<Device>& devices) {
   if (options.decode == DecodeMode::plain) return {};
-  if (options.decode == DecodeMode::fused) return forced_decode(devices.front().kind);
+  if (options.decode == DecodeMode::fused) return {.table = forced_decode(devices.front().kind), .from = {}};
   const TunedStore store(default_tuned_store_file(), machine_key(), HEDDLE_VERSION);
-  return tuned_decode(store, split_key_of(source, options, devices)).value_or(DecodeTable{});
+  const SplitKey key = split_key_of(source, options, devices);
+  if (std::optional<DecodeTable> tuned = tuned_decode(store, key)) return {.table = std::move(*tuned), .from = {}};
+  return shipped_decode_here(key).value_or(ShippedDecode{});
 }
 
 // Of a tuned table without a fused line.
@@ -550,7 +562,8 @@ RankModels load(const ModelSource& source, const ModelOptions& given, EngineOpti
       if (loading.tp_mode == TpMode::weave) write_stderr(fmt::format("heddle: {}\n", text_of(engine.split)));
     }
   }
-  if (!follows) engine.tables.decode = decode_table(source, options, devices);
+  ShippedDecode decode = follows ? ShippedDecode{} : decode_table(source, options, devices);
+  engine.tables.decode = std::move(decode.table);
   Progress progress("loading", source.total_bytes(), kGigabytes, shown_unless(options.quiet));
   loading.on_progress = [&](std::size_t done) { progress.update(done); };
   const auto begin = std::chrono::steady_clock::now();
@@ -562,7 +575,12 @@ RankModels load(const ModelSource& source, const ModelOptions& given, EngineOpti
     write_stderr(fmt::format("heddle: {} of weights loaded in {:.2f} s, {:.1f} GB/s{}\n",
                              memory_text(weight_bytes(ranks)), taken.count(),
                              static_cast<double>(source.total_bytes()) / taken.count() / 1e9, text_of(ranks)));
-  if (options.verbose && !follows) write_stderr(text_of(engine.tables.decode, ranks, engine, options.decode));
+  if (options.verbose && !follows) {
+    if (!decode.from.empty())
+      write_stderr(fmt::format("heddle: decode steps as measured on such a GPU, {}; heddle tune decode measures here\n",
+                               decode.from));
+    write_stderr(text_of(engine.tables.decode, ranks, engine, options.decode));
+  }
   if (const auto most = ranks.front().model->shape().most_absorbed; options.verbose && most)
     write_stderr(fmt::format(
         "heddle: latent attention: absorbed up to {} new tokens of a text in a step, above expanded\n", *most));

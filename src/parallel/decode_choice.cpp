@@ -152,9 +152,13 @@ DecodeTable choose_decode(const std::vector<DecodeSample>& samples) {
 
 std::optional<DecodeTable> tuned_decode(const TunedStore& store, const SplitKey& key) {
   const auto value = store.value(decode_name_of(key));
-  if (!value || !value->is_array()) return std::nullopt;
+  return value ? decode_table_in(*value) : std::nullopt;
+}
+
+std::optional<DecodeTable> decode_table_in(const json& rows) {
+  if (!rows.is_array()) return std::nullopt;
   DecodeTable table;
-  for (const json& row : *value) {
+  for (const json& row : rows) {
     const std::optional<DecodeLine> line = line_in(row);
     if (!line) return std::nullopt;
     table.push_back(*line);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -77,6 +78,9 @@ struct DecodeSample {
 // then by contexts. A fused form is chosen where it is the fastest, by one per cent at least, since less is noise. `samples`
 // in that order. What was left out decides nothing; empty: all was.
 DecodeTable choose_decode(const std::vector<DecodeSample>& samples);
+
+// Of its rows in JSON. Nothing: they are something else.
+std::optional<DecodeTable> decode_table_in(const nlohmann::json& rows);
 
 // What `heddle tune decode` has left in the machine's store for a model on so many ranks. Nothing: not tuned, or no table.
 std::optional<DecodeTable> tuned_decode(const TunedStore& store, const SplitKey& key);

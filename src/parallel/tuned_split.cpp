@@ -20,10 +20,14 @@ std::string split_name_of(const SplitKey& key) {
 
 }  // namespace
 
+std::string shape_name_of(const SplitKey& key) {
+  return fmt::format("{}.{}.{}h.{}k.{}d.{}e.{}.tp{}.{}{}", key.hidden, key.intermediate, key.heads, key.kv_heads,
+                     key.head_dim, key.experts, key.dtype, key.ranks, key.device == DeviceKind::cpu ? "cpu" : "cuda",
+                     key.shared ? ".shared" : "");
+}
+
 std::string name_of(const SplitKey& key) {
-  return fmt::format("{}x{}.{}.{}h.{}k.{}d.{}e.{}.tp{}.{}{}", key.layers, key.hidden, key.intermediate, key.heads,
-                     key.kv_heads, key.head_dim, key.experts, key.dtype, key.ranks,
-                     key.device == DeviceKind::cpu ? "cpu" : "cuda", key.shared ? ".shared" : "");
+  return fmt::format("{}x{}", key.layers, shape_name_of(key));
 }
 
 std::optional<SplitOptions> tuned_split(const TunedStore& store, const SplitKey& key) {

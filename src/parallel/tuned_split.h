@@ -31,6 +31,9 @@ struct SplitKey {
   int transfer_sms = 0;  // of a GPU, while a step is in two parts: of tuned_split() alone
 };
 
+// What a choice depends on: "8192.28672.64h.8k.128d.0e.bfloat16.tp4.cuda".
+std::string shape_name_of(const SplitKey& key);
+
 // "80x8192.28672.64h.8k.128d.0e.bfloat16.tp4.cuda"; of ranks that share a GPU with ".shared". Each choice has a prefix of its own.
 std::string name_of(const SplitKey& key);
 
