@@ -36,7 +36,7 @@ void decode_block_cpu(const DecodeBlockParams& params, ThreadPool& pool) {
       DecodeBlockCpuWork<T, OneBlock> work(params, shape, team, static_cast<int>(unit));
       DecodeBlockBody<T, OneBlock, OneBlock::Barrier, DecodeBlockCpuWork<T, OneBlock>>(
           team, shape, static_cast<int>(unit), barriers, memory.data(), work, waits)
-          .run(scratch, static_cast<float*>(params.partials.data));
+          .run(scratch, static_cast<float*>(params.partials.data), nullptr);
     }
   });
 }
@@ -121,6 +121,16 @@ std::size_t counter_words(const DecodeBlockShape& shape) {
                             static_cast<std::size_t>(kMostBlockTokens) * static_cast<std::size_t>(shape.kv_heads);
   return (words + 3) / 4 * 4;
 }
+std::size_t output_floats(const DecodeBlockShape& shape) {
+  return static_cast<std::size_t>(shape.units()) * static_cast<std::size_t>(shape.tokens) *
+         static_cast<std::size_t>(shape.hidden);
+}
+// Of elements of four bytes, whatever they have.
+std::size_t exchange_floats(const DecodeBlockShape& shape) {
+  if (shape.mapping.exchange == DecodeExchange::on_chip) return 0;
+  const DecodeExchangePlaces places(DecodeBlockMemory(shape, sizeof(float)), shape.mapping.cluster);
+  return static_cast<std::size_t>(shape.units()) * static_cast<std::size_t>(places.end) * 4;
+}
 std::size_t qkv_floats(const DecodeBlockShape& shape) {
   return static_cast<std::size_t>(shape.tokens) * static_cast<std::size_t>(shape.heads + 2 * shape.kv_heads) *
          static_cast<std::size_t>(shape.head_dim);
@@ -137,6 +147,11 @@ UnitOutputs scratch_of(const DecodeBlockParams& params) {
   return {.outputs = reinterpret_cast<float*>(counters + counter_words(shape_of(params))), .arrivals = counters};
 }
 
+Vector16* exchange_of(const DecodeBlockParams& params) {
+  if (params.mapping.exchange == DecodeExchange::on_chip) return nullptr;
+  return reinterpret_cast<Vector16*>(scratch_of(params).outputs + output_floats(shape_of(params)));
+}
+
 DecodeStreamScratch stream_scratch_of(const DecodeBlockParams& params) {
   const DecodeBlockShape shape = shape_of(params);
   auto* const counters = static_cast<std::uint32_t*>(params.scratch);
@@ -147,8 +162,7 @@ DecodeStreamScratch stream_scratch_of(const DecodeBlockParams& params) {
 }
 
 std::size_t decode_block_scratch_bytes(const DecodeBlockShape& shape) {
-  const std::size_t of_clusters = static_cast<std::size_t>(shape.units()) * static_cast<std::size_t>(shape.tokens) *
-                                  static_cast<std::size_t>(shape.hidden);
+  const std::size_t of_clusters = output_floats(shape) + exchange_floats(shape);
   const std::size_t attended = static_cast<std::size_t>(shape.tokens) * static_cast<std::size_t>(shape.heads) *
                                static_cast<std::size_t>(shape.head_dim);
   const std::size_t of_stream =
@@ -188,6 +202,9 @@ std::string why_not_fused(const DecodeBlockShape& shape, DType weights, DeviceKi
     return fmt::format("{} streamed blocks, expected 0 for none, or the number of SMs", shape.mapping.streamed_blocks);
   if (shape.mapping.streamed_blocks > 0 && shape.partials != 1)
     return fmt::format("{} partials, streamed blocks have one", shape.partials);
+  if (shape.mapping.exchange == DecodeExchange::off_chip &&
+      (shape.splits_head() || shape.mapping.streamed_blocks > 0 || shape.mapping.merge == DecodeMerge::tree))
+    return "exchanges through global memory are of clusters that merge directly";
   if (shape.splits_head())
     if (std::string why = why_not_split(shape); !why.empty()) return why;
   if (device == DeviceKind::cpu) return {};

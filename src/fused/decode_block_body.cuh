@@ -30,8 +30,9 @@ struct DecodeBlockBarriers {
   std::uint32_t arrivals;  // of this block's output rows, before this block
 };
 
-// The parts of params.scratch.
+// The parts of params.scratch. exchange_of: of DecodeExchange::off_chip, otherwise null.
 UnitOutputs scratch_of(const DecodeBlockParams& params);
+Vector16* exchange_of(const DecodeBlockParams& params);
 
 template <class T, class Team, class Barrier, class Work>
 class DecodeBlockBody
@@ -44,8 +45,11 @@ class DecodeBlockBody
  public:
   using Base::Base;
 
-  // All lanes of all blocks of the cluster. A block may end when all blocks of its cluster have returned.
-  HEDDLE_HOST_DEVICE void run(const UnitOutputs& scratch, float* partials) {
+  // All lanes of all blocks of the cluster. A block may end when all blocks of its cluster have returned. `exchanged`:
+  // exchange_of().
+  HEDDLE_HOST_DEVICE void run(const UnitOutputs& scratch, float* partials, Vector16* exchanged) {
+    const DecodeExchangePlaces places(at_, team_.blocks());
+    exchanged_ = exchanged == nullptr ? nullptr : exchanged + std::int64_t{unit_} * places.end;
     const int rank = team_.block();
     // sums [blocks that share][tokens]; x [cluster][tokens][slice]
     const bool shares = shape_.mapping.norm == DecodeNorm::shared;
@@ -53,12 +57,12 @@ class DecodeBlockBody
     T* const x = elements(at_.x);
     work_.sum_squares(sums + (shares ? rank : 0) * at_.sums_vectors * 4);
     if (shares)
-      gather_directly(barriers_.sums, at_.sums, at_.sums_vectors);
+      exchange(barriers_.sums, at_.sums, at_.sums_vectors, places.sums);
     else
       team_.sync();
     work_.normalize(sums, shares ? team_.blocks() : 1, at_.sums_vectors * 4, x);
     if (shares)
-      gather_directly(barriers_.x, at_.x, at_.x_vectors);
+      exchange(barriers_.x, at_.x, at_.x_vectors, places.x);
     else
       team_.sync();
 
@@ -66,7 +70,7 @@ class DecodeBlockBody
     work_.mark(DecodeBlockPhase::normalize);
     work_.project(x, qkv + rank * at_.qkv_vectors * 4);
     work_.mark(DecodeBlockPhase::project);
-    gather_directly(barriers_.qkv, at_.qkv, at_.qkv_vectors);
+    exchange(barriers_.qkv, at_.qkv, at_.qkv_vectors, places.qkv);
     work_.mark(DecodeBlockPhase::gather);
 
     work_.finish_heads(qkv, floats(at_.heads));
@@ -91,9 +95,28 @@ class DecodeBlockBody
   HEDDLE_HOST_DEVICE int record() const { return shape_.head_dim + DecodeBlockMemory::kMergeWords; }
   HEDDLE_HOST_DEVICE int rows() const { return shape_.tokens * shape_.most_heads(); }
 
+  // Of segments [blocks][count] each block has written its own; afterwards it has all, for its lanes. `place`: of
+  // DecodeExchangePlaces.
+  HEDDLE_HOST_DEVICE void exchange(GatherBarriers<Barrier>& barriers, int segments, int count, int place) {
+    if constexpr (MeetingClusterTeam<Team>)
+      if (exchanged_ != nullptr) return exchange_off_chip(memory_ + segments, count, exchanged_ + place);
+    gather_directly(barriers, segments, count);
+  }
+
+  // A block writes its segment once, and reads all others'.
+  HEDDLE_HOST_DEVICE void exchange_off_chip(Vector16* segments, int count, Vector16* through) {
+    const int own = team_.block() * count;
+    team_.sync();  // all lanes have written the block's own segment
+    for (int i = own + team_.lane(); i < own + count; i += team_.lanes()) through[i] = segments[i];
+    team_.meet();
+    for (int i = team_.lane(); i < team_.blocks() * count; i += team_.lanes())
+      if (i < own || i >= own + count) segments[i] = through[i];
+    team_.sync();
+  }
+
   // attended [tokens][most_heads * head_dim].
   HEDDLE_HOST_DEVICE void merge_directly(const float* merge, T* attended) {
-    gather_directly(barriers_.merge, at_.merge, at_.merge_vectors);
+    exchange(barriers_.merge, at_.merge, at_.merge_vectors, DecodeExchangePlaces(at_, team_.blocks()).merge);
     for (int i = team_.lane(); i < rows() * shape_.head_dim; i += team_.lanes()) {
       const int row = i / shape_.head_dim, d = i % shape_.head_dim;
       const float* const first = merge + row * record();
@@ -131,6 +154,8 @@ class DecodeBlockBody
       work_.mark(DecodeBlockPhase::project_out);
     });
   }
+
+  Vector16* exchanged_ = nullptr;  // of the unit
 };
 
 }  // namespace heddle

@@ -32,6 +32,10 @@ enum class DecodePrefetch : std::uint8_t { none, next_weights };
 // SplitHead (Alg. 5), the elements of each head, a variant to compare with (decode_head_plan.h).
 enum class DecodeSplit : std::uint8_t { tokens, head };
 
+// How segments get from block to block of a cluster: by distributed shared memory, or by global memory, that is the L2 cache, a
+// variant to compare with.
+enum class DecodeExchange : std::uint8_t { on_chip, off_chip };
+
 // Which way a GPU computes it; the CPU takes clusters of one block. It chooses the order of sums, and nothing else.
 struct DecodeBlockMapping {
   int cluster = 1;  // blocks: 1, 2, 4, 8 or 16
@@ -43,6 +47,7 @@ struct DecodeBlockMapping {
   int streamed_blocks = 0;
   DecodeSplit split = DecodeSplit::tokens;
   int exchanged = 2048;  // SplitHead: scores or outputs, float32, that a block sums with others' at a time
+  DecodeExchange exchange = DecodeExchange::on_chip;
 };
 
 struct DecodeRange {
@@ -204,6 +209,19 @@ struct DecodeBlockMemory {
     work = after_heads > after_x ? after_heads : after_x;
     end = work + work_vectors;
   }
+};
+
+// Where a unit's blocks leave the segments of DecodeExchange::off_chip, in vectors of global memory: of each exchange a place
+// of its own, so that none is written twice in a call.
+struct DecodeExchangePlaces {
+  int sums, x, qkv, merge, end;
+
+  HEDDLE_HOST_DEVICE constexpr DecodeExchangePlaces(const DecodeBlockMemory& of, int cluster)
+      : sums(0),
+        x(cluster * of.sums_vectors),
+        qkv(x + cluster * of.x_vectors),
+        merge(qkv + cluster * of.qkv_vectors),
+        end(merge + cluster * of.merge_vectors) {}
 };
 
 // Every row of Wqkv that belongs to the unit's heads is some block's, once, and the new keys of a KV head are appended

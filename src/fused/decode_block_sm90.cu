@@ -62,6 +62,7 @@ struct KernelParams {
   DecodeBlockParams block;
   DecodeBlockShape shape;
   UnitOutputs scratch;
+  Vector16* exchanged;
   int sums_vectors;
   int page_shift;  // page_size is 2^page_shift; negative: it is no power of two
   KernelWaits waits;
@@ -591,7 +592,7 @@ __global__ void __launch_bounds__(kThreads, 2) decode_block_kernel(const __grid_
   work.mark(DecodeBlockPhase::start);
   DecodeBlockBody<T, ClusterBlock, ClusterMbarrier, Work<T, kTokenTiles>>(team, params.shape, unit, barriers, memory,
                                                                           work, params.waits)
-      .run(params.scratch, static_cast<float*>(params.block.partials.data));
+      .run(params.scratch, static_cast<float*>(params.block.partials.data), params.exchanged);
   meet_cluster();
 }
 
@@ -662,6 +663,7 @@ void decode_block_sm90(const DecodeBlockParams& params, const Lane& lane) {
   const KernelParams all{.block = params,
                          .shape = shape,
                          .scratch = scratch_of(params),
+                         .exchanged = exchange_of(params),
                          .sums_vectors = token_tiles_of(shape) == 1 ? sums_vectors<1>(shape) : sums_vectors<2>(shape),
                          .page_shift = page_shift_of(params.kv.page_size),
                          .waits = waits_of(lane.stream, "decode_block")};

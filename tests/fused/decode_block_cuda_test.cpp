@@ -1,6 +1,7 @@
 // decode_block on a GPU, against the oracle. Skipped without a GPU.
 #include <gtest/gtest.h>
 
+#include "base/checked.h"
 #include "decode_block_case.h"
 #include "fused/decode_block.h"
 #include "fused/decode_block_sm90.h"
@@ -129,6 +130,22 @@ const DecodeBlockCase kShapes[] = {
 class DecodeBlockOnGpu : public OnGpu, public testing::WithParamInterface<int> {};
 INSTANTIATE_TEST_SUITE_P(Shapes, DecodeBlockOnGpu, testing::Range(0, static_cast<int>(std::size(kShapes))));
 
+// Checks a call in its mapping against the oracle, and that reruns have its bits.
+void expect_right_and_repeatable(const DecodeBlockCase& of) {
+  DecodeBlockOperands host(of);
+  ASSERT_EQ(why_not_fused(shape_of(host.params(of)), of.dtype, DeviceKind::cuda), "");
+  const DecodeBlockResult expected = oracle_of(of, host);
+  GpuOperands gpu(of, host);
+  gpu.run();
+  const Rows first = gpu.partials();
+  expect_close(of, expected, first, gpu.new_residual(), new_ones(of, host.cache, gpu.keys()),
+               new_ones(of, host.cache, gpu.values()));
+  for (int rerun = 0; rerun < 5; ++rerun) {
+    gpu.run();
+    ASSERT_EQ(bits(first), bits(gpu.partials()));
+  }
+}
+
 // In every mapping that takes the shape; twice, with the same bits.
 TEST_P(DecodeBlockOnGpu, ComputesTheAttentionBlockInEveryMapping) {
   int mappings = 0;
@@ -161,6 +178,26 @@ TEST_P(DecodeBlockOnGpu, ComputesTheAttentionBlockInEveryMapping) {
         }
   }
   EXPECT_GT(mappings, 8);
+}
+
+// Between the blocks of a cluster by way of global memory.
+TEST_P(DecodeBlockOnGpu, ComputesTheAttentionBlockWithExchangesOffTheChip) {
+  int mappings = 0;
+  for (const DecodeNorm norm : {DecodeNorm::shared, DecodeNorm::every_block})
+    for (const int cluster : {1, 2, 4, 8, 16}) {
+      const int parts = ceil_div(kShapes[GetParam()].heads / kShapes[GetParam()].kv_heads, 4);
+      const DecodeBlockCase of = with(
+          kShapes[GetParam()], {.cluster = cluster, .parts = parts, .norm = norm, .exchange = DecodeExchange::off_chip},
+          DType::bfloat16);
+      DecodeBlockOperands host(of);
+      const DecodeBlockShape shape = shape_of(host.params(of));
+      if (!why_not_fused(shape, of.dtype, DeviceKind::cuda).empty() || shape.partials > shape.units()) continue;
+      SCOPED_TRACE(testing::Message() << "clusters of " << cluster);
+      ++mappings;
+      expect_right_and_repeatable(of);
+      if (HasFatalFailure()) return;
+    }
+  EXPECT_GT(mappings, 3);
 }
 
 // One stream a block instead of clusters: as many blocks as there are SMs, and few, so that shares end anywhere.
@@ -216,22 +253,6 @@ TEST_P(DecodeBlockOnGpu, ComputesTheAttentionBlockBySplitHead) {
         }
   }
   EXPECT_GT(mappings, 3);
-}
-
-// Checks a call in its mapping against the oracle, and that reruns have its bits.
-void expect_right_and_repeatable(const DecodeBlockCase& of) {
-  DecodeBlockOperands host(of);
-  ASSERT_EQ(why_not_fused(shape_of(host.params(of)), of.dtype, DeviceKind::cuda), "");
-  const DecodeBlockResult expected = oracle_of(of, host);
-  GpuOperands gpu(of, host);
-  gpu.run();
-  const Rows first = gpu.partials();
-  expect_close(of, expected, first, gpu.new_residual(), new_ones(of, host.cache, gpu.keys()),
-               new_ones(of, host.cache, gpu.values()));
-  for (int rerun = 0; rerun < 5; ++rerun) {
-    gpu.run();
-    ASSERT_EQ(bits(first), bits(gpu.partials()));
-  }
 }
 
 // As many tokens as a model may have, beside a text of few: with two heads, so that an oracle is quick.

@@ -43,7 +43,7 @@ void run_clusters(const DecodeBlockParams& params) {
                       team.dawdle();
                       DecodeBlockBody<T, Cluster::Team, MbarrierModel, Work>(team, shape, unit, shared.barriers,
                                                                              shared.memory, work, waits)
-                          .run(scratch_of(params), static_cast<float*>(params.partials.data));
+                          .run(scratch_of(params), static_cast<float*>(params.partials.data), exchange_of(params));
                     });
       });
   }
@@ -79,6 +79,16 @@ const DecodeBlockCase kCases[] = {
     {.contexts = {29, 3}, .hidden = 128, .mapping = {.cluster = 8}, .partials = 2, .dtype = DType::float16},
     {.contexts = {40}, .hidden = 128, .heads = 2, .mapping = {.cluster = 16}},
     {.contexts = {40, 6}, .mapping = {.cluster = 4, .norm = DecodeNorm::every_block}, .deltas = 3},
+    {.contexts = {33, 2}, .heads = 28, .kv_heads = 4, .mapping = {.cluster = 2, .parts = 2}, .partials = 8},
+    {.contexts = {17}, .heads = 40, .kv_heads = 40, .mapping = {.cluster = 2}, .partials = 8},
+    {.contexts = {9000}, .heads = 2, .kv_heads = 1, .mapping = {.cluster = 4}},
+    {.contexts = {50, 1, 9},
+     .mapping = {.cluster = 4, .parts = 2, .exchange = DecodeExchange::off_chip},
+     .partials = 2},
+    {.contexts = {29},
+     .hidden = 128,
+     .mapping = {.cluster = 8, .norm = DecodeNorm::every_block, .exchange = DecodeExchange::off_chip},
+     .dtype = DType::bfloat16},
 };
 
 class DecodeBlock : public testing::TestWithParam<int> {
@@ -114,6 +124,11 @@ TEST(DecodeBlockShape, SaysWhyItDoesNotTakeAShape) {
   other = shape;
   other.mapping.cluster = 3;
   EXPECT_EQ(why_not_fused(other, DType::bfloat16, DeviceKind::cpu), "clusters of 3 blocks, expected 1, 2, 4, 8 or 16");
+  other = shape;
+  other.mapping.exchange = DecodeExchange::off_chip;
+  other.mapping.merge = DecodeMerge::tree;
+  EXPECT_EQ(why_not_fused(other, DType::bfloat16, DeviceKind::cpu),
+            "exchanges through global memory are of clusters that merge directly");
   other = shape;
   other.mapping.parts = 3;
   EXPECT_EQ(why_not_fused(other, DType::bfloat16, DeviceKind::cpu), "3 parts of 2 query heads that share keys");

@@ -119,10 +119,15 @@ class ClusterBlock {
           : "memory");
   }
 
+  // Releases and acquires at the scope of the cluster, other than meet_cluster().
+  __device__ void meet() const {
+    asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+  }
+
  private:
   int rank_, blocks_;
 };
-static_assert(BulkClusterTeam<ClusterBlock, ClusterMbarrier>);
+static_assert(BulkClusterTeam<ClusterBlock, ClusterMbarrier> && MeetingClusterTeam<ClusterBlock>);
 
 // All threads of all blocks, once their barriers are initialised and published, and before a block ends while others may
 // still push to it.

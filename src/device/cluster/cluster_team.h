@@ -35,4 +35,10 @@ concept BulkClusterTeam = ClusterTeam<T, Barrier> &&
   team.fence_for_bulk();
 };
 
+// A team whose blocks can meet: what each has written before, to global memory, all see afterwards. Every lane calls it.
+template <class T>
+concept MeetingClusterTeam = requires(const T& team) {
+  team.meet();
+};
+
 }  // namespace heddle

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <barrier>
 #include <cstddef>
 #include <cstring>
 #include <functional>
@@ -20,7 +21,7 @@ namespace heddle {
 template <class Shared>
 class ClusterModel {
  public:
-  explicit ClusterModel(int size) {
+  explicit ClusterModel(int size) : meeting_(size) {
     for (int rank = 0; rank < size; ++rank) blocks_.push_back(std::make_unique<Block>());
   }
 
@@ -60,6 +61,8 @@ class ClusterModel {
     void fence_for_bulk() const {}
 
     void release(int to, MbarrierModel& barrier) const { at(to, &barrier)->arrive(); }
+
+    void meet() const { cluster_.meeting_.arrive_and_wait(); }
 
     // Delays a block now and then, so that others run ahead of it.
     void dawdle() const {
@@ -104,6 +107,7 @@ class ClusterModel {
   Block& block(int rank) { return *blocks_[static_cast<std::size_t>(rank)]; }
 
   std::vector<std::unique_ptr<Block>> blocks_;
+  std::barrier<> meeting_;
   std::atomic<std::int64_t> bytes_ = 0;
 };
 
