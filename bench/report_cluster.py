@@ -3,8 +3,8 @@
 
     bench/report_cluster.py [RESULTS_FOLDER [OUTPUT]]
 
-Reads `gpu-X-cluster.json` (`heddle bench cluster`), `gpu-X-block-*.json` (`heddle bench block`) and `gpu-X-figure-20-*.json` (with
-`--figure 20`); cluster_conclusion.py also `gpu-h200-decode-*.json`. All figures come from the files; do not edit the page by hand.
+Reads `gpu-X-cluster.json` (`heddle bench cluster`), `gpu-X-block-*.json` (`heddle bench block`) and `gpu-X-figure-N*.json` (with
+`--figure N`); cluster_conclusion.py also `gpu-h200-decode-*.json`. All figures come from the files; do not edit the page by hand.
 """
 import argparse
 import pathlib
@@ -114,6 +114,30 @@ def figure_20(record):
     return table(["context", "cluster", "SplitToken, us", "SplitHead, us", "ratio", "SplitToken, KiB a head", "SplitHead, KiB a head"], rows)
 
 
+def figure_11(record):
+    """Of each number of heads and context: the clusters of every size, and the fastest."""
+    sizes = (1, 2, 4, 8, 16)
+    rows = []
+    for context in record["contexts"]:
+        of = {way["cluster"]: way["seconds"]["median"] for way in context["ways"] if "cluster" in way}
+        rows.append([context["shape"], context["context"], us(context["ways"][0]["seconds"]["median"]),
+                     *(us(of[size]) if size in of else "" for size in sizes), min(of, key=of.get) if of else ""])
+    return table(["heads", "context", "separate, us", *(f"clusters of {size}" for size in sizes), "fastest"], rows)
+
+
+def figure_13(record):
+    """Each mapping with its segments on the chip and off it."""
+    rows = []
+    for context in record["contexts"]:
+        on = [way for way in context["ways"] if way.get("exchange") == "on chip"]
+        off = {way["how"].rsplit(", ", 1)[0]: way["seconds"]["median"] for way in context["ways"] if way.get("exchange") == "off chip"}
+        for way in on:
+            name, seconds = way["how"].rsplit(", ", 1)[0], way["seconds"]["median"]
+            if name in off:
+                rows.append([context["context"], name, us(seconds), us(off[name]), f"{off[name] / seconds:.3f}x"])
+    return table(["context", "mapping", "by DSMEM, us", "through global memory, us", "ratio"], rows)
+
+
 def page_of(folder, stem="cluster"):
     """(the page, its pictures), which are called after `stem`."""
     page = ["# Thread block clusters", "",
@@ -132,10 +156,18 @@ def page_of(folder, stem="cluster"):
                      " one call by itself and does not say of how many blocks.", "", table_1(record, busy)]
         page += [f"![Latency, bandwidth and active SMs by cluster size]({stem}-figure-5.svg)", ""]
         pictures.append(("clusters", record["figure_5"], f"{gpu}: clusters", f"{stem}-figure-5.svg"))
-    for name, record in records_of(folder, "gpu-*-block-*.json"):
+    for name, record in [*records_of(folder, "gpu-*-block-*.json"), *records_of(folder, "gpu-*-figure-18-*.json")]:
         page += [f"## {record['gpu']['name']}: the attention block of {record['shape']}, batch {record['batch']}", "",
                  f"From `{name}`, commit {record['commit']}: float16, {record['layers']} layers in a graph. Separate operators and the four"
                  " fastest mappings of the fused block, interleaved.", "", block(record), phases(record)]
+    for name, record in records_of(folder, "gpu-*-figure-11.json"):
+        page += [f"## {record['gpu']['name']}: cluster size and heads, batch {record['batch']} (Fig. 11)", "",
+                 f"From `{name}`, commit {record['commit']}: microseconds a layer, heads of 128, hidden size 4096, a head a cluster. The paper:"
+                 " clusters of 4 are the fastest with 32 and 64 heads, of 2 with 128.", "", figure_11(record)]
+    for name, record in records_of(folder, "gpu-*-figure-13-*.json"):
+        page += [f"## {record['gpu']['name']}: with and without DSMEM, {record['shape']}, batch {record['batch']} (Fig. 13)", "",
+                 f"From `{name}`, commit {record['commit']}: the block, whose blocks exchange segments by DSMEM, or through global memory after"
+                 " a barrier of the cluster. The paper, of whole steps: up to 33 % longer without DSMEM.", "", figure_13(record)]
     for name, record in records_of(folder, "gpu-*-figure-20-*.json"):
         page += [f"## {record['gpu']['name']}: SplitToken and SplitHead, {record['shape']}, batch {record['batch']} (Fig. 20)", "",
                  f"From `{name}`, commit {record['commit']}: the fastest way of each, interleaved, and bytes through distributed shared memory"

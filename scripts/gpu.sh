@@ -637,7 +637,7 @@ decode_choice() {
 
 # In the order of what is wanted most: what is right, what a sanitizer says, what is fast.
 cluster() {
-  local model batch
+  local model
   run cluster-collectives 90 "$bin/test_device" '--gtest_filter=*ClustersOnGpu*:*AllBlocksOfACluster*:*ClustersOfEverySize*' \
     "--gtest_output=json:$logs/cluster-collectives.json"
   run cluster-block 120 "$bin/test_fused" '--gtest_filter=*DecodeBlockOnGpu*:OnGpu.DecodeBlock*' "--gtest_output=json:$logs/cluster-block.json"
@@ -647,9 +647,12 @@ cluster() {
   for model in llama-3-8b qwen2.5-7b; do
     model_bench "batches-$model" 40 decode "$model" --context 1024 --repeats 5 --batch 24,32,64
   done
-  for model in llama-2-7b llama-3-8b; do
-    for batch in 1 16; do cluster_block "$model" $batch; done
-  done
+  for model in llama-2-7b llama-3-8b; do block_figure 9 "block-$model" --shape "$model"; done
+  block_figure 18 figure-18-llama-2-7b --shape llama-2-7b
+  block_figure 18 figure-18-deepseek-v2-lite --shape deepseek-v2-lite
+  block_figure 13 figure-13-llama-2-7b --shape llama-2-7b
+  block_figure 11 figure-11
+  for model in llama-2-7b llama-3-8b; do block_figure 20 "figure-20-$model" --shape "$model"; done
   run cluster-bench 40 "$bin/heddle" bench cluster --repeats 7 --json "$logs/gpu-$(name_of_card)-cluster.json"
   for model in llama-2-7b llama-3-8b llama-3.2-1b; do
     model_bench "fused-$model" 30 decode "$model" --decode fused --case 1x1024,1x4096,1x16384,16x1024 --repeats 5
@@ -666,24 +669,21 @@ sanitize_cluster() {  # TOOL
     '--gtest_filter=*DecodeBlockOnGpu.*/0:*DecodeBlockOnGpu.*/2' "--gtest_output=json:$logs/cluster-$1-block.json"
 }
 
-cluster_block() {  # MODEL BATCH
-  local name=block-$1 contexts=1024,4096,16384
-  [ "$2" = 1 ] || { name+=-batch-$2; contexts=1024,4096; }
-  run "cluster-$name" 25 "$bin/heddle" bench block --shape "$1" --batch "$2" --context "$contexts" --repeats 5 \
-    --json "$logs/gpu-$(name_of_card)-$name.json"
+block_figure() {  # NUMBER NAME ARGUMENTS...
+  local number=$1 name=$2 file
+  file=$logs/gpu-$(name_of_card)-$name
+  shift 2
+  run "cluster-$name" 25 "$bin/heddle" bench block --figure "$number" "$@" --repeats 5 --json "$file.json" --svg "$file.svg"
 }
 
 # A kernel that is wrong need not be fast, so its tests come first.
 cluster_figures() {
-  local card model
-  card=$(name_of_card)
+  local model
   run cluster-figures-tests 20 "$bin/test_fused" '--gtest_filter=*DecodeBlockOnGpu.*SplitHead*' \
     "--gtest_output=json:$logs/cluster-figures-test_fused.json"
   for model in llama-2-7b llama-3-8b; do
-    run "figure-20-$model" 15 "$bin/heddle" bench block --figure 20 --shape $model --repeats 7 \
-      --json "$logs/gpu-$card-figure-20-$model.json"
-    run "cluster-figures-block-$model" 20 "$bin/heddle" bench block --shape $model --repeats 5 \
-      --json "$logs/gpu-$card-block-$model.json"
+    block_figure 20 "figure-20-$model" --shape $model
+    block_figure 9 "block-$model" --shape $model
   done
 }
 

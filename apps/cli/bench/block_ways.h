@@ -20,8 +20,9 @@ struct BlockBenchOptions {
   std::string shape = "llama-2-7b";
   std::vector<int> contexts{1024, 4096, 16384};
   int batch = 1, layers = 8, repeats = 10;
-  int figure = 0;  // of ClusterFusion; 0: every mapping of the fused block
+  int figure = 0;  // of ClusterFusion (block_figures.h); 0: every mapping of the fused block
   std::optional<std::string> json_file;
+  std::string svg_file;
 };
 
 inline constexpr DType kBlockWeights = DType::float16;
@@ -53,6 +54,7 @@ class BlockBench {
 std::unique_ptr<BlockBench> make_decode_block_bench(const BlockBenchOptions& options, int context);
 std::unique_ptr<BlockBench> make_latent_block_bench(const BlockBenchOptions& options, int context);
 
+// That --shape may name.
 std::vector<std::string> decode_block_shapes();
 std::vector<std::string> latent_block_shapes();
 

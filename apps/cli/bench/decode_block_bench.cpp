@@ -34,6 +34,9 @@ constexpr BlockShape kHeadShapes[] = {{"llama-2-7b", 4096, 32, 32, 128},
                                       {"llama-3-8b", 4096, 32, 8, 128},
                                       {"llama-3.2-1b", 2048, 32, 8, 64},
                                       {"qwen2.5-7b", 3584, 28, 4, 128}};
+// Of figure 11: llama-2-7b with other numbers of heads.
+constexpr BlockShape kShapesByHeads[] = {
+    {"32 heads", 4096, 32, 32, 128}, {"64 heads", 4096, 64, 64, 128}, {"128 heads", 4096, 128, 128, 128}};
 
 // A layer's own operands.
 struct BlockLayer {
@@ -77,9 +80,11 @@ class DecodeBlockBench final : public BlockBench {
     scratch_ = operands_.zeros(attention_scratch_bytes(options.batch, options.batch, shape.heads, shape.head_dim));
     plan_bytes_ = attention_plan_bytes(options.batch, shape.kv_heads);
     plan_ = operands_.zeros(plan_bytes_);
-    const DecodeBlockShape widest =
-        shape_of(fused_params(layers_[0], {.cluster = 1, .parts = group(), .streamed_blocks = num_sms()}, 1));
-    block_scratch_bytes_ = decode_block_scratch_bytes(widest);
+    for (const DecodeBlockMapping& widest :
+         {DecodeBlockMapping{.cluster = 1, .parts = group(), .streamed_blocks = num_sms()},
+          DecodeBlockMapping{.cluster = 16, .parts = group(), .exchange = DecodeExchange::off_chip}})
+      block_scratch_bytes_ =
+          std::max(block_scratch_bytes_, decode_block_scratch_bytes(shape_of(fused_params(layers_[0], widest, 1))));
     block_scratch_ = operands_.zeros(block_scratch_bytes_);
   }
 
@@ -94,6 +99,8 @@ class DecodeBlockBench final : public BlockBench {
 
  private:
   std::vector<BlockWay> every_mapping();
+  std::vector<BlockWay> figure_11();
+  std::vector<BlockWay> figure_13();
   std::vector<BlockWay> figure_20();
 
   // Nothing where no kernel takes it.
@@ -292,6 +299,37 @@ std::vector<BlockWay> DecodeBlockBench::every_mapping() {
   return all;
 }
 
+// A head a cluster, in the variant that was the fastest at batch 1.
+std::vector<BlockWay> DecodeBlockBench::figure_11() {
+  std::vector<BlockWay> all;
+  for (const int cluster : {1, 2, 4, 8, 16})
+    add_fused(all, fmt::format("clusters of {}", cluster),
+              {.cluster = cluster, .prefetch = DecodePrefetch::none, .norm = DecodeNorm::every_block},
+              std::min(kMostBlockPartials, shape_.kv_heads));
+  return all;
+}
+
+// Clusters whose blocks exchange segments by distributed shared memory, and the same through global memory; with two
+// exchanges a block, and with four.
+std::vector<BlockWay> DecodeBlockBench::figure_13() {
+  std::vector<BlockWay> all;
+  const int parts = ceil_div(group(), 4);
+  for (const int cluster : {2, 4, 8, 16})
+    for (const DecodeNorm norm : {DecodeNorm::every_block, DecodeNorm::shared})
+      for (const DecodeExchange exchange : {DecodeExchange::on_chip, DecodeExchange::off_chip}) {
+        const bool on_chip = exchange == DecodeExchange::on_chip;
+        const std::size_t before = all.size();
+        add_fused(
+            all,
+            fmt::format("clusters of {}{}, {}", cluster, norm == DecodeNorm::shared ? ", shared norm" : "",
+                        on_chip ? "by DSMEM" : "through global memory"),
+            {.cluster = cluster, .parts = parts, .prefetch = DecodePrefetch::none, .norm = norm, .exchange = exchange},
+            std::min(kMostBlockPartials, shape_.kv_heads * parts));
+        if (all.size() > before) all.back().details["exchange"] = on_chip ? "on chip" : "off chip";
+      }
+  return all;
+}
+
 // SplitToken as ClusterFusion has it, by ClusterReduce, and the fastest that was seen, beside SplitHead with as many scores
 // and outputs in an exchange. Bytes are those of appendix B.2.
 std::vector<BlockWay> DecodeBlockBench::figure_20() {
@@ -334,7 +372,10 @@ std::vector<BlockWay> DecodeBlockBench::figure_20() {
 
 std::vector<BlockWay> DecodeBlockBench::ways() {
   std::vector<BlockWay> all{{.name = "separate operators", .run = plain_timer()}};
-  std::vector<BlockWay> fused = options_.figure == 20 ? figure_20() : every_mapping();
+  std::vector<BlockWay> fused = options_.figure == 11   ? figure_11()
+                                : options_.figure == 13 ? figure_13()
+                                : options_.figure == 20 ? figure_20()
+                                                        : every_mapping();
   std::ranges::move(fused, std::back_inserter(all));
   return all;
 }
@@ -342,9 +383,12 @@ std::vector<BlockWay> DecodeBlockBench::ways() {
 }  // namespace
 
 std::unique_ptr<BlockBench> make_decode_block_bench(const BlockBenchOptions& options, int context) {
-  const auto shape = std::ranges::find_if(kHeadShapes, [&](const BlockShape& of) { return of.name == options.shape; });
-  if (shape == std::end(kHeadShapes)) return nullptr;
-  return std::make_unique<DecodeBlockBench>(*shape, options, context);
+  const auto is_named = [&](const BlockShape& of) { return of.name == options.shape; };
+  if (const auto* const shape = std::ranges::find_if(kHeadShapes, is_named); shape != std::end(kHeadShapes))
+    return std::make_unique<DecodeBlockBench>(*shape, options, context);
+  if (const auto* const shape = std::ranges::find_if(kShapesByHeads, is_named); shape != std::end(kShapesByHeads))
+    return std::make_unique<DecodeBlockBench>(*shape, options, context);
+  return nullptr;
 }
 
 std::vector<std::string> decode_block_shapes() {
