@@ -153,7 +153,9 @@ std::string why_all_plain(const DecodeTable& table) {
     most = std::max(most, ratio);
   }
   if (most == 0) return "tuning found nothing faster";
-  return fmt::format("tuning found nothing faster, fused steps take {:.2f} to {:.2f} times as long", least, most);
+  const std::string from = fmt::format("{:.2f}", least), to = fmt::format("{:.2f}", most);
+  return fmt::format("tuning found nothing faster, fused steps take {} times as long",
+                     from == to ? from : from + " to " + to);
 }
 
 // Why all decode steps have separate operators, or what each has.
