@@ -8,6 +8,7 @@
 #include "base/dtype_switch.h"
 #include "base/error.h"
 #include "base/thread_pool.h"
+#include "device/free_cluster.h"
 #include "fused/block_preconditions.h"
 #include "fused/decode_block_body.cuh"
 #include "fused/decode_block_cpu.h"
@@ -221,9 +222,12 @@ std::string why_not_fused_on(const DecodeBlockShape& shape, DType weights, Devic
     if (device.kind == DeviceKind::cpu || shape.mapping.streamed_blocks > 0) return {};
     if (decode_block_clusters(shape, weights, device) == 0)
       return fmt::format("no cluster of {} blocks fits the GPU", shape.mapping.cluster);
-    // Ranks share the GPU, and the others' kernels need SMs of their own.
-    if (num_sms < num_sms_of(device) && shape.blocks() > num_sms)
-      return fmt::format("{} blocks, this rank has {} SMs", shape.blocks(), num_sms);
+    // Ranks share the GPU, and the others' kernels need SMs of their own, anywhere.
+    if (num_sms < num_sms_of(device)) {
+      if (shape.blocks() > num_sms) return fmt::format("{} blocks, this rank has {} SMs", shape.blocks(), num_sms);
+      if (!hold_a_cluster(num_sms, shape.mapping.cluster))
+        return fmt::format("clusters of {} blocks, and any {} SMs need not hold one", shape.mapping.cluster, num_sms);
+    }
   }
   static_cast<void>(num_sms);
   return {};

@@ -9,6 +9,7 @@
 #include "base/dtype_switch.h"
 #include "base/error.h"
 #include "base/thread_pool.h"
+#include "device/free_cluster.h"
 #include "fused/block_preconditions.h"
 #include "fused/latent_block/latent_block_body.cuh"
 #include "fused/latent_block/latent_block_cpu.h"
@@ -220,6 +221,8 @@ std::string why_not_fused_on(const LatentBlockShape& shape, DType weights, Devic
     if (device.kind == DeviceKind::cpu) return {};
     // Blocks wait for each other, so other kernels that hold SMs would be in the way.
     if (shape.meets() && num_sms < num_sms_of(device)) return fmt::format("this rank has {} SMs of a GPU", num_sms);
+    if (num_sms < num_sms_of(device) && !hold_a_cluster(num_sms, shape.mapping.cluster))
+      return fmt::format("clusters of {} blocks, and any {} SMs need not hold one", shape.mapping.cluster, num_sms);
     const int clusters = latent_block_clusters(shape, weights, device);
     if (clusters < (shape.meets() ? shape.units() : 1))
       return fmt::format("{} clusters of {} blocks, of which the GPU runs {} at once", shape.units(),

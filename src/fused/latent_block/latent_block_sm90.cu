@@ -507,7 +507,8 @@ LaunchShape launch_of(const LatentBlockShape& shape) {
   return {.grid = dim3(static_cast<unsigned>(shape.blocks())),
           .block = dim3(kLatentThreads),
           .shared_bytes = static_cast<std::size_t>(places_of(shape).end) * sizeof(Vector16),
-          .cluster = static_cast<unsigned>(shape.mapping.cluster)};
+          .cluster = static_cast<unsigned>(shape.mapping.cluster),
+          .fit = shape.meets() ? GridFit::resident : GridFit::by_caller};
 }
 
 // f(kernel) of the kernel for a shape.

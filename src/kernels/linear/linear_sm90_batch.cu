@@ -2,7 +2,7 @@
 
 #include "base/alignment.h"
 #include "base/dtype_switch.h"
-#include "device/free_pair.h"
+#include "device/free_cluster.h"
 #include "kernels/linear/linear_shares.h"
 #include "kernels/linear/linear_sm90_batch_launch.cuh"
 

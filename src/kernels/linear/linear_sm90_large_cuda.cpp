@@ -12,7 +12,7 @@
 
 #include "base/cuda_call.h"
 #include "base/cuda_runtime.h"
-#include "device/free_pair.h"
+#include "device/free_cluster.h"
 #include "kernels/linear/cublas_lt.h"
 
 namespace heddle {

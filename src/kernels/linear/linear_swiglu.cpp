@@ -1,7 +1,7 @@
 #include "kernels/linear/linear_swiglu.h"
 
 #include "base/device.h"
-#include "device/free_pair.h"
+#include "device/free_cluster.h"
 #include "kernels/dry_run.h"
 #include "kernels/linear/linear_sm90_batch.h"
 #include "kernels/linear/linear_sm90_stream.h"

@@ -4,7 +4,7 @@
 #include <memory>
 #include <random>
 
-#include "device/free_pair.h"
+#include "device/free_cluster.h"
 #include "kernels/cuda_operands.h"
 #include "kernels/rows/swiglu.h"
 
