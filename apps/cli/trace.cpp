@@ -9,12 +9,15 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/gpu_activity.h"
 #include "base/trace_report.h"
 #include "base/tracer.h"
 #include "cli/bench/record.h"
 #include "cli/commands.h"
+#include "cli/gpu_report.h"
 #include "cli/output.h"
 #include "cli/step_bars.h"
+#include "machine/gpu.h"
 #include "machine/measure.h"
 
 namespace heddle {
@@ -47,12 +50,41 @@ const char* category_of(TraceKind kind) {
   return "?";
 }
 
+constexpr int kGpuProcess = 1000;  // behind all ranks
+
+// A process for each GPU, a thread for each of its streams. A kernel that begins while the one ahead runs (PDL) is drawn
+// from that one's end, since what is in one thread must nest.
+void add_gpu_events(ordered_json& events, const GpuTrack& track, std::int64_t start) {
+  const int process = kGpuProcess + track.device;
+  const auto tell_name = [&](const char* of, const std::string& name) {
+    events.push_back({{"ph", "M"}, {"pid", process}, {"tid", track.stream}, {"name", of}, {"args", {{"name", name}}}});
+  };
+  tell_name("process_name", fmt::format("GPU {}", track.device));
+  tell_name("thread_name", fmt::format("stream {}", track.stream));
+  std::int64_t end = 0;
+  for (const TraceEntry& entry : track.entries) {
+    const std::int64_t begin = std::max(entry.begin, end);
+    end = std::max(entry.end, end);
+    events.push_back({{"ph", "X"},
+                      {"pid", process},
+                      {"tid", track.stream},
+                      {"cat", is_transfer_kernel(entry.name) ? "transfer" : "kernel"},
+                      {"name", entry.name},
+                      {"ts", microseconds(begin - start)},
+                      {"dur", microseconds(std::max<std::int64_t>(end - begin, 0))},
+                      {"args", {{"us", microseconds(entry.end - entry.begin)}}}});
+  }
+}
+
 // The JSON of Chrome's trace format, which Perfetto opens: a process for each rank, a thread for each of its streams, and
 // one clock, since the ranks are threads of this process. Entries nest: tasks in spans, waits in tasks.
-ordered_json perfetto_json(const std::vector<std::unique_ptr<TraceTrack>>& tracks) {
+ordered_json perfetto_json(const std::vector<std::unique_ptr<TraceTrack>>& tracks,
+                           const std::vector<GpuTrack>& gpu_tracks) {
   std::int64_t start = INT64_MAX;
   for (const auto& track : tracks)
     for (const TraceEntry& entry : track->entries()) start = std::min(start, entry.begin);
+  for (const GpuTrack& track : gpu_tracks)
+    for (const TraceEntry& entry : track.entries) start = std::min(start, entry.begin);
   ordered_json events = ordered_json::array();
   std::map<int, int> streams;  // of each rank so far
   for (const auto& track : tracks) {
@@ -81,6 +113,7 @@ ordered_json perfetto_json(const std::vector<std::unique_ptr<TraceTrack>>& track
       events.push_back(std::move(event));
     }
   }
+  for (const GpuTrack& track : gpu_tracks) add_gpu_events(events, track, start);
   return {{"displayTimeUnit", "ns"}, {"traceEvents", std::move(events)}};
 }
 
@@ -119,13 +152,64 @@ TraceReport report_of(const std::vector<StepShares>& all, std::size_t entries) {
     report.text =
         fmt::format("{} entries are in the trace. This report is of a model's steps, and there were none.\n", entries);
   else
-    report.text = "Nothing was recorded: the command ran nothing on streams of the CPU.\n";
+    report.text =
+        "Nothing was recorded: the command ran nothing on streams of the CPU, and no kernel of a GPU was seen.\n";
   return report;
+}
+
+// Adds what GPUs did: the parts of their time, and the kernels that took most of it.
+void add_gpu_report(TraceReport& report, const std::vector<GpuTrack>& tracks) {
+  constexpr std::size_t kMostKernels = 12;  // in the text
+  std::vector<std::vector<std::string>> parts{
+      {"GPU", "kernels", "ms", "compute %", "transfer %", "idle %", "hidden transfer %"}};
+  for (const GpuShares& one : gpu_shares(tracks)) {
+    report.record["gpus"].push_back({{"device", one.device},
+                                     {"kernels", one.kernels},
+                                     {"seconds", one.seconds},
+                                     {"compute_seconds", one.compute},
+                                     {"transfer_seconds", one.transfer},
+                                     {"idle_seconds", one.idle},
+                                     {"hidden_transfer_seconds", one.hidden_transfer}});
+    const auto share = [&](double seconds) { return fmt::format("{:.1f}", 100 * seconds / one.seconds); };
+    parts.push_back({fmt::format("{}", one.device), fmt::format("{}", one.kernels),
+                     fmt::format("{:.2f}", one.seconds * 1e3), share(one.compute), share(one.transfer), share(one.idle),
+                     share(one.hidden_transfer)});
+  }
+  std::vector<std::vector<std::string>> kernels{{"GPU", "calls", "ms", "us a call", "kernel"}};
+  for (const KernelTime& one : kernel_times(tracks)) {
+    report.record["kernels"].push_back(
+        {{"device", one.device}, {"name", one.name}, {"calls", one.calls}, {"seconds", one.seconds}});
+    if (kernels.size() > kMostKernels) continue;
+    kernels.push_back({fmt::format("{}", one.device), fmt::format("{}", one.calls),
+                       fmt::format("{:.3f}", one.seconds * 1e3), fmt::format("{:.2f}", one.seconds * 1e6 / one.calls),
+                       one.name});
+  }
+  report.text = table_text(parts) + "\n" + table_text(kernels);
 }
 
 // Bytes per second at which one thread reads memory, as a stream's tasks do.
 double reading_rate() {
   return measure_memory_bandwidth({.buffer_bytes = std::int64_t{64} << 20, .passes = 5}) * 1e9;
+}
+
+// Null, with a word of why, where the system has no CUPTI; then the trace is of the CPU's streams.
+std::unique_ptr<GpuActivity> gpu_activity() {
+  if constexpr (kHaveCuda) {
+    if (discover_gpus().gpus.empty()) return nullptr;
+    try {
+      return std::make_unique<GpuActivity>();
+    } catch (const Failure& failure) {
+      write_stderr(fmt::format("heddle: trace: GPUs are left out: {}\n", failure.what()));
+    }
+  }
+  return nullptr;
+}
+
+std::vector<GpuTrack> collected(GpuActivity* activity) {
+  if constexpr (kHaveCuda)
+    if (activity != nullptr) return activity->collect();
+  static_cast<void>(activity);
+  return {};
 }
 
 void run_traced(const TraceOptions& options) {
@@ -138,7 +222,9 @@ void run_traced(const TraceOptions& options) {
   TraceReport report;
   {
     Tracer tracer;
+    const std::unique_ptr<GpuActivity> activity = gpu_activity();
     status = run_heddle_command(options.command);
+    const std::vector<GpuTrack> gpu_tracks = collected(activity.get());
     std::size_t dropped = 0;
     std::size_t entries = 0;
     for (const auto& track : tracer.tracks()) {
@@ -146,11 +232,13 @@ void run_traced(const TraceOptions& options) {
       entries += track->entries().size();
     }
     if (dropped != 0) write_stderr(fmt::format("heddle: trace: {} entries beyond the limit were dropped\n", dropped));
-    write_file(options.output,
-               perfetto_json(tracer.tracks()).dump(-1, ' ', true, ordered_json::error_handler_t::replace) + "\n");
+    write_file(
+        options.output,
+        perfetto_json(tracer.tracks(), gpu_tracks).dump(-1, ' ', true, ordered_json::error_handler_t::replace) + "\n");
     const std::vector<StepShares> shares =
         step_shares(tracer.tracks(), has_handovers(tracer.tracks()) ? reading_rate() : 0);
     report = report_of(shares, entries);
+    if (!gpu_tracks.empty()) add_gpu_report(report, gpu_tracks);
     if (options.bars_file) write_file(*options.bars_file, step_bars_svg(shares));
   }
   if (options.report_file) write_file(*options.report_file, report.record.dump(2) + "\n");
@@ -162,9 +250,10 @@ void run_traced(const TraceOptions& options) {
 
 void add_trace(CLI::App& app) {
   const auto options = std::make_shared<TraceOptions>();
-  CLI::App* command = app.add_subcommand(
-      "trace",
-      "Run another command and record what its streams do on the CPU: a trace for Perfetto, and where the time went");
+  CLI::App* command = app.add_subcommand("trace",
+                                         "Run another command and record what its streams do on the CPU, and the "
+                                         "kernels of its GPUs: a trace for Perfetto, "
+                                         "and where the time went");
   command->add_option("-o,--output", options->output, "The trace, for ui.perfetto.dev; default trace.json")
       ->type_name("FILE");
   command->add_option("--report", options->report_file, "The report as JSON; it is on standard error in any case")

@@ -124,9 +124,8 @@ RankModels load_ranks(const ModelSource& source, const LoadOptions& options, std
   if (ranks == 1) return one_rank(load_model(source, part_of(options, devices[0], {})));
   // What is wrong with the model is said once, and before a rank reads it.
   const RankModels outlines = outline_ranks(source, part_of(options, devices[0], {}), ranks);
-  std::size_t most = 0;
-  for (const RankPart& outline : outlines)
-    most = std::max(most, symmetric_step_bytes(*outline.model, {.step = run.steps}));
+  SymmetricStepBytes most;
+  for (const RankPart& outline : outlines) most = max(most, symmetric_step_bytes(*outline.model, {.step = run.steps}));
   const auto world = std::make_shared<RankWorld>(devices, RankWorldOptions{.mode = options.tp_mode,
                                                                            .step_bytes = most,
                                                                            .deadline = run.deadline,

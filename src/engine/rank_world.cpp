@@ -62,12 +62,17 @@ void sum_by_nccl_if_it_can(Communicator& communicator, Stream& stream) {
   communicator.fabric().synchronize(stream);
 }
 
+AllReduceNormOptions norm_options(const RankWorldOptions& options) {
+  return {.row_bytes = options.step_bytes.rows};
+}
+
 FabricOptions fabric_options(std::span<const Device> devices, const RankWorldOptions& options) {
   const auto size = static_cast<int>(devices.size());
   std::size_t heap_bytes = Communicator::heap_bytes(size, devices.front(), communicator_options(devices, options.mode));
-  if (uses_all_reduce_norm(options.mode)) heap_bytes += AllReduceNorm::heap_bytes(size, devices.front());
+  if (uses_all_reduce_norm(options.mode))
+    heap_bytes += AllReduceNorm::heap_bytes(size, devices.front(), norm_options(options));
   if (options.context_ranks > 1) heap_bytes += ContextAttention::kHeapBytesOfAll;
-  return {.heap_bytes = heap_bytes + options.step_bytes, .deadline = options.deadline};
+  return {.heap_bytes = heap_bytes + options.step_bytes.exchanges, .deadline = options.deadline};
 }
 
 std::string fabric_of_processes(const Launch& launch) {
@@ -91,10 +96,11 @@ RankWorldOptions agree(const Launch& launch, const RankWorldOptions& options, co
   ControlLine line(*fabric);
   require_equal_facts(line, facts);
   struct Given {
-    std::uint64_t step_bytes = 0;
-    std::uint64_t mode = 0;
+    std::uint64_t exchange_bytes = 0, row_bytes = 0, mode = 0;
   };
-  const Given mine{.step_bytes = options.step_bytes, .mode = static_cast<std::uint64_t>(options.mode)};
+  const Given mine{.exchange_bytes = options.step_bytes.exchanges,
+                   .row_bytes = options.step_bytes.rows,
+                   .mode = static_cast<std::uint64_t>(options.mode)};
   RankWorldOptions agreed = options;
   bool is_first = true;
   for (const std::vector<std::byte>& bytes : line.gather(std::as_bytes(std::span(&mine, 1)))) {
@@ -102,7 +108,7 @@ RankWorldOptions agree(const Launch& launch, const RankWorldOptions& options, co
     require(bytes.size() == sizeof one, "ranks agree by {} bytes, expected {}", bytes.size(), sizeof one);
     std::memcpy(&one, bytes.data(), sizeof one);
     if (std::exchange(is_first, false)) agreed.mode = static_cast<TpMode>(one.mode);
-    agreed.step_bytes = std::max(agreed.step_bytes, static_cast<std::size_t>(one.step_bytes));
+    agreed.step_bytes = max(agreed.step_bytes, {.exchanges = one.exchange_bytes, .rows = one.row_bytes});
   }
   return agreed;
 }
@@ -144,7 +150,8 @@ RankWorld::RankWorld(std::span<const Device> devices, const RankWorldOptions& wo
             std::make_unique<Communicator>(*mine.fabric, team, stream, communicator_options(devices, mode_));
         if (mode_ == TpMode::standard) sum_by_nccl_if_it_can(*mine.communicator, stream);
         if (uses_all_reduce_norm(world_options.mode))
-          mine.all_reduce_norm = std::make_unique<AllReduceNorm>(*mine.fabric, team, stream);
+          mine.all_reduce_norm =
+              std::make_unique<AllReduceNorm>(*mine.fabric, team, stream, norm_options(world_options));
       } catch (...) {
         mine.fabric->abandon();  // or the others would wait
         throw;
@@ -183,7 +190,7 @@ std::unique_ptr<RankWorld> RankWorld::join(const RankWorldOptions& given, const 
   mine.communicator =
       std::make_unique<Communicator>(*mine.fabric, team, stream, communicator_options(devices, agreed.mode));
   if (uses_all_reduce_norm(agreed.mode))
-    mine.all_reduce_norm = std::make_unique<AllReduceNorm>(*mine.fabric, team, stream);
+    mine.all_reduce_norm = std::make_unique<AllReduceNorm>(*mine.fabric, team, stream, norm_options(agreed));
   world->line_ = std::make_unique<ControlLine>(*mine.fabric);
   return world;
 }

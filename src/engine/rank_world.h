@@ -11,6 +11,7 @@
 
 #include "base/device.h"
 #include "engine/rank_facts.h"
+#include "engine/symmetric_step_bytes.h"
 #include "parallel/rank_grid.h"
 #include "parallel/tp_mode.h"
 
@@ -23,9 +24,7 @@ class Fabric;
 
 struct RankWorldOptions {
   TpMode mode = TpMode::standard;
-  // What the exchanges of a step keep of a rank's symmetric memory, beside collectives: the most of all steps
-  // (symmetric_step_bytes, step_memory.h).
-  std::size_t step_bytes = 0;
+  SymmetricStepBytes step_bytes;        // of the largest steps (symmetric_step_bytes(), step_memory.h)
   std::chrono::nanoseconds deadline{};  // of each wait for another rank
   int context_ranks = 1;                // that divide keys and values, for each part of the weights (RankGrid)
 };
@@ -42,7 +41,7 @@ class RankWorld {
 
   // This process as one rank of a run that `heddle launch` has started, on the CPU: over `shm` on one machine, over `mpi`
   // on several, or over the fabric that HEDDLE_FABRIC names. Collective. The ranks meet over a small fabric first, where
-  // they compare `facts` and agree on rank 0's mode and on the most symmetric memory of a step that any of them has found;
+  // they compare `facts` and agree on rank 0's mode and on the most symmetric memory of steps that any of them has found;
   // then the fabric of the run is made. Throws as open_fabric and require_equal_facts.
   static std::unique_ptr<RankWorld> join(const RankWorldOptions& options, const std::vector<RankFact>& facts);
 

@@ -46,12 +46,10 @@ PartShapes cut(const StepShape& shape, int border) {
                     .max_query_len = within_longest ? longest - border : 1}};
 }
 
-// The most of all steps within the limits.
-std::size_t most_of(Model& model, const ExecutorLimits& limits, std::size_t DryStep::*bytes) {
-  std::size_t most = 0;
-  for (const StepShape& shape : shapes_in_every_way(limits))
-    most = std::max(most, run_dry(model, limits, shape).*bytes);
-  return most;
+// Calls f(step) for the dry run of each shape.
+template <class F>
+void each_dry_step(Model& model, const ExecutorLimits& limits, const F& f) {
+  for (const StepShape& shape : shapes_in_every_way(limits)) f(run_dry(model, limits, shape));
 }
 
 }  // namespace
@@ -101,7 +99,9 @@ DryStep run_dry(Model& model, const ExecutorLimits& limits, const StepShape& sha
   kv.data = stand_in_memory();
   DryRun run(model.device());
   model.run(tensors_at(arrays, shape, limits.step), kv, arena, run.lane());
-  return {.arena_bytes = arena.peak_bytes(), .symmetric_bytes = run.symmetric_bytes(), .calls = run.calls()};
+  return {.arena_bytes = arena.peak_bytes(),
+          .symmetric = {.exchanges = run.symmetric_bytes(), .rows = run.symmetric_row_bytes()},
+          .calls = run.calls()};
 }
 
 LayerTiles layer_tiles(Model& model, const ExecutorLimits& limits, const Lane& lane) {
@@ -180,11 +180,15 @@ std::vector<StepShape> shapes_in_every_way(const ExecutorLimits& limits) {
 }
 
 std::size_t step_bytes(Model& model, const ExecutorLimits& limits) {
-  return most_of(model, limits, &DryStep::arena_bytes);
+  std::size_t most = 0;
+  each_dry_step(model, limits, [&](const DryStep& step) { most = std::max(most, step.arena_bytes); });
+  return most;
 }
 
-std::size_t symmetric_step_bytes(Model& model, const ExecutorLimits& limits) {
-  return most_of(model, limits, &DryStep::symmetric_bytes);
+SymmetricStepBytes symmetric_step_bytes(Model& model, const ExecutorLimits& limits) {
+  SymmetricStepBytes most;
+  each_dry_step(model, limits, [&](const DryStep& step) { most = max(most, step.symmetric); });
+  return most;
 }
 
 }  // namespace heddle

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "engine/symmetric_step_bytes.h"
 #include "kernels/dry_run.h"
 #include "kernels/sampling/sample.h"
 #include "models/model.h"
@@ -51,8 +52,8 @@ StepInputs take_inputs(const Model& model, const ExecutorLimits& limits, Arena& 
 
 // What a step consists of.
 struct DryStep {
-  std::size_t arena_bytes = 0;      // inputs and the model's tensors
-  std::size_t symmetric_bytes = 0;  // that its exchanges between ranks keep, beside collectives
+  std::size_t arena_bytes = 0;  // inputs and the model's tensors
+  SymmetricStepBytes symmetric;
   std::vector<OperatorCall> calls;  // of the model, in order
 };
 
@@ -76,8 +77,7 @@ LayerTiles layer_tiles(Model& model, const ExecutorLimits& limits, const Lane& l
 // The arena that every step within the limits fits into: the most that run_dry() finds of shapes_in_every_way().
 std::size_t step_bytes(Model& model, const ExecutorLimits& limits);
 
-// Likewise of the symmetric memory that exchanges between ranks keep. Ranks agree on the most before their fabric is made
-// (RankWorld).
-std::size_t symmetric_step_bytes(Model& model, const ExecutorLimits& limits);
+// Likewise of symmetric memory. Ranks agree on the most before their fabric is made (RankWorld).
+SymmetricStepBytes symmetric_step_bytes(Model& model, const ExecutorLimits& limits);
 
 }  // namespace heddle

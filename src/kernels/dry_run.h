@@ -60,6 +60,10 @@ class DryRun {
   void keep_symmetric(std::size_t bytes) { symmetric_bytes_ = std::max(symmetric_bytes_, bytes); }
   std::size_t symmetric_bytes() const { return symmetric_bytes_; }
 
+  // A step's rows that lie in symmetric memory, and take nothing of the arena.
+  void take_symmetric_rows(std::size_t bytes) { symmetric_row_bytes_ = std::max(symmetric_row_bytes_, bytes); }
+  std::size_t symmetric_row_bytes() const { return symmetric_row_bytes_; }
+
   // The calls in order, without those that have nothing to do. A fused operator is one call where it has a kernel of
   // its own (linear_swiglu, grouped_swiglu); rope_append always is.
   const std::vector<OperatorCall>& calls() const { return calls_; }
@@ -67,7 +71,7 @@ class DryRun {
  private:
   Stream stream_;
   std::vector<OperatorCall> calls_;
-  std::size_t symmetric_bytes_ = 0;
+  std::size_t symmetric_bytes_ = 0, symmetric_row_bytes_ = 0;
 };
 
 // Records the call if the lane is a dry run's; then the operator enqueues nothing. Every operator calls this first.

@@ -15,8 +15,9 @@ LayerStep begin_step(Strategy& strategy, const StepTensors& tensors, const KvPag
   const std::size_t workspace_bytes = linear_workspace_bytes(lane.stream.device());
   const Lane with_workspace = lane.with({arena.take_bytes(workspace_bytes), workspace_bytes});
   const Tensor residual = arena.take(tensors.num_tokens, hidden, DType::float32);
-  const Tensor delta = arena.take(tensors.num_tokens, hidden, dtypes.deltas);
-  const Tensor normalized = arena.take(tensors.num_tokens, hidden, dtypes.activations);
+  const BlockRows rows = strategy.take_block_rows(
+      {.num_tokens = tensors.num_tokens, .hidden = hidden, .deltas = dtypes.deltas, .activations = dtypes.activations},
+      arena, lane);
   return {.strategy = strategy,
           .tensors = tensors,
           .kv = kv,
@@ -25,8 +26,8 @@ LayerStep begin_step(Strategy& strategy, const StepTensors& tensors, const KvPag
           .transfers = execution.transfers,
           .dtypes = dtypes,
           .residual = residual,
-          .delta = delta,
-          .normalized = normalized};
+          .delta = rows.delta,
+          .normalized = rows.normalized};
 }
 
 Hidden run_blocks(const LayerStep& step, int count, FunctionRef<Norm(int)> norm,

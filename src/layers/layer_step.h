@@ -33,7 +33,7 @@ struct LayerStep {
   OlderKeys older_keys() const { return part == 0 ? OlderKeys::in_place : OlderKeys::in_flight; }
 };
 
-// Takes workspace, residual, delta and normalized from the arena. `hidden`: the model's width.
+// Takes workspace and residual from the arena, delta and normalized as the strategy has them. `hidden`: the model's width.
 LayerStep begin_step(Strategy& strategy, const StepTensors& tensors, const KvPages& kv, Arena& arena,
                      const Execution& execution, const LayerDTypes& dtypes, std::int64_t hidden);
 

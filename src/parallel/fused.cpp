@@ -2,7 +2,9 @@
 
 #include "base/copy.h"
 #include "base/error.h"
+#include "base/stand_in.h"
 #include "fused/rows_of.h"
+#include "kernels/dry_run.h"
 
 namespace heddle {
 
@@ -15,6 +17,22 @@ void FusedStrategy::clear_rows(const Tensor& tensor, std::int64_t first, std::in
 FusedStrategy::FusedStrategy(const ModelRank& place, Slice vocabulary, std::int64_t vocab_size)
     : TensorStrategy(place, vocabulary, vocab_size), mode_(place.mode), all_reduce_norm_(place.all_reduce_norm) {}
 
+BlockRows FusedStrategy::take_block_rows(const BlockRowsShape& shape, Arena& arena, const Lane& lane) {
+  const auto tensor = [&](std::byte* at, DType dtype) {
+    return Tensor{at, shape.num_tokens, shape.hidden, shape.hidden, dtype};
+  };
+  const auto bytes = [&](DType dtype) {
+    return Arena::rounded(static_cast<std::size_t>(shape.num_tokens * shape.hidden) * size_of(dtype));
+  };
+  const std::size_t of_delta = bytes(shape.deltas), all = of_delta + bytes(shape.activations);
+  const bool outline = all_reduce_norm_ == nullptr;
+  if (!outline && all > all_reduce_norm_->row_memory().size())
+    return TensorStrategy::take_block_rows(shape, arena, lane);
+  if (lane.dry_run != nullptr) lane.dry_run->take_symmetric_rows(all);
+  std::byte* const first = outline ? stand_in_memory() : all_reduce_norm_->row_memory().data();
+  return {.delta = tensor(first, shape.deltas), .normalized = tensor(first + of_delta, shape.activations)};
+}
+
 void FusedStrategy::normalize(const Hidden& hidden, const Norm& norm, Tensor normalized, const Lane& lane) {
   if (choices().sums == SumForm::separate) return TensorStrategy::normalize(hidden, norm, normalized, lane);
   const bool pending = hidden.delta.data != nullptr;
@@ -26,7 +44,13 @@ void FusedStrategy::normalize(const Hidden& hidden, const Norm& norm, Tensor nor
     return LocalStrategy::normalize(hidden, norm, normalized, lane);  // NOLINT(bugprone-parent-virtual-call)
   require(all_reduce_norm_ != nullptr, "tensor parallelism: no all_reduce_norm, as for dry runs");
   (*all_reduce_norm_)(
-      {.x = hidden.delta, .weight = norm.weight, .residual = hidden.residual, .y = normalized, .eps = norm.eps}, lane);
+      {.x = hidden.delta,
+       .weight = norm.weight,
+       .residual = hidden.residual,
+       .y = normalized,
+       .eps = norm.eps,
+       .symmetric = all_reduce_norm_->in_row_memory(hidden.delta) && all_reduce_norm_->in_row_memory(normalized)},
+      lane);
 }
 
 // Rows of the residual become partial sums: whoever has a row keeps it, all others clear it. Returns whether any row was

@@ -14,6 +14,10 @@ class FusedStrategy : public TensorStrategy {
   // As TensorStrategy; without place.all_reduce_norm for dry runs only.
   FusedStrategy(const ModelRank& place, Slice vocabulary, std::int64_t vocab_size);
 
+  // In the AllReduceNorm's row_memory() where it has so much, so that sums of many rows move no row twice; in the dry run of
+  // an outline always.
+  BlockRows take_block_rows(const BlockRowsShape& shape, Arena& arena, const Lane& lane) override;
+
   // Throws InputError, naming the mode, for rows that the operator does not take; in a dry run, too.
   void normalize(const Hidden& hidden, const Norm& norm, Tensor normalized, const Lane& lane) override;
 

@@ -32,6 +32,16 @@ struct Norm {
   float eps = 0;
 };
 
+// Where the blocks of a step leave what they produce, and what they compute from.
+struct BlockRows {
+  Tensor delta;       // [num_tokens, hidden]
+  Tensor normalized;  // likewise
+};
+struct BlockRowsShape {
+  std::int64_t num_tokens, hidden;
+  DType deltas, activations;
+};
+
 struct WantedRows {
   const std::int32_t* rows = nullptr;  // [num_rows], ascending
   std::int64_t num_rows = 0;
@@ -65,6 +75,13 @@ class Strategy {
 
   // Before the functions below are called for a step. Each of them then does as rank 0 has chosen for it.
   virtual void begin_step(const StepChoices& choices) { static_cast<void>(choices); }
+
+  // At the beginning of a step. Of the arena, unless other ranks read and write them.
+  virtual BlockRows take_block_rows(const BlockRowsShape& shape, Arena& arena, const Lane& lane) {
+    static_cast<void>(lane);
+    const Tensor delta = arena.take(shape.num_tokens, shape.hidden, shape.deltas);
+    return {.delta = delta, .normalized = arena.take(shape.num_tokens, shape.hidden, shape.activations)};
+  }
 
   // y[t] = the embedding of tokens[t]. `table`: this rank's rows of it. y [num_tokens, hidden], float32.
   virtual void embed(const Weight& table, const std::int32_t* tokens, Tensor y, const Lane& lane) = 0;

@@ -22,7 +22,7 @@
 #include "base/thread_pool.h"
 #include "fabric/shm/threads.h"
 #include "fused/all_reduce_norm/all_reduce_norm_programs.cuh"
-#include "fused/all_reduce_norm/norm_room.h"
+#include "fused/all_reduce_norm/direct_norm_room.h"
 #include "kernels/dry_run.h"
 
 namespace heddle {
@@ -88,58 +88,20 @@ TEST(NormChunks, HaveSlotsEnoughThatNoGroupOfWarpsWaitsForWhatItHolds) {
   EXPECT_FALSE(warps_end(NormChunks::kFewestSlots - 1, 8)) << "fewer slots would do";
 }
 
-// The warps that move rows in the bulk form (bulk_norm.cuh): each tells late, of all but its last `lag` chunks, but of all
-// before it waits.
-bool movers_end(std::uint32_t slots, std::uint32_t chunks, std::uint32_t lag) {
-  enum Mover { push, store, copy_out };
-  std::uint32_t told[3] = {}, done[3] = {};
-  const auto is_ready = [&](Mover mover, std::uint32_t c) {
-    const auto freed = [&](Mover by) { return c < slots || told[by] >= c - slots + 1; };
-    switch (mover) {
-      case push:
-        return freed(store);
-      case store:
-        return told[push] >= c + 1 && freed(copy_out);
-      case copy_out:
-        return told[store] >= c + 1;
-    }
-    return false;
-  };
-  for (bool goes_on = true; goes_on;) {
-    goes_on = false;
-    for (const Mover mover : {push, store, copy_out}) {
-      const bool works = done[mover] < chunks && is_ready(mover, done[mover]);
-      if (works) ++done[mover];
-      const std::uint32_t told_now = !works ? done[mover] : done[mover] > lag ? done[mover] - lag : 0;
-      goes_on = goes_on || works || told_now > told[mover];
-      told[mover] = std::max(told[mover], told_now);
-    }
-  }
-  return told[copy_out] == chunks;
-}
-
-TEST(NormChunks, AnyNumberOfSlotsIsEnoughForMoversThatTellBeforeTheyWait) {
-  for (std::uint32_t lag = 0; lag < 4; ++lag)
-    for (std::uint32_t slots = 1; slots <= NormChunks::kMostSlots; ++slots)
-      EXPECT_TRUE(movers_end(slots, 40, lag)) << slots << " slots, told " << lag << " chunks late";
-}
-
-TEST(NormRoom, KeepsWhatABlockHoldsApartAndAligned) {
+TEST(DirectNormRoom, KeepsWhatABlockHoldsApartAndAligned) {
   struct Rows {
-    std::size_t hidden, x_bytes, y_bytes, chunk_rows;
+    std::size_t hidden, x_bytes;
+    int ranks;
   };
-  for (const Rows& of : {Rows{8192, 2, 2, 1}, Rows{4096, 2, 2, 2}, Rows{64, 2, 2, 8}, Rows{4096, 4, 2, 1},
-                         Rows{2048, 4, 4, 2}, Rows{5120, 2, 2, 1}, Rows{8, 4, 2, 8}}) {
-    const std::size_t x = of.hidden * of.x_bytes, y = of.hidden * of.y_bytes;
-    ASSERT_TRUE(NormRoom::fits(of.hidden, x, y, of.chunk_rows)) << of.hidden;
-    const NormRoom room(of.hidden, x, y, of.chunk_rows);
-    std::vector<std::pair<std::size_t, std::size_t>> places{{0, of.hidden * sizeof(float)}};  // the weight
-    for (std::uint32_t slot = 0; slot < room.share_slots(); ++slot) places.emplace_back(room.share(slot), x);
-    for (std::uint32_t group = 0; group < NormRoom::kGroups; ++group) places.emplace_back(room.normed(group), y);
-    for (std::uint32_t slot = 0; slot < NormRoom::kThroughSlots; ++slot) {
-      places.emplace_back(room.push(slot), of.chunk_rows * x);
-      places.emplace_back(room.copy(slot), of.chunk_rows * y);
-    }
+  for (const Rows& of : {Rows{8192, 2, 2}, Rows{8192, 2, 8}, Rows{4096, 2, 4}, Rows{64, 2, 3}, Rows{4096, 4, 2},
+                         Rows{2048, 4, 5}, Rows{5120, 2, 1}, Rows{8, 4, 24}}) {
+    const std::size_t x = of.hidden * of.x_bytes;
+    ASSERT_TRUE(DirectNormRoom::fits(of.hidden, x, x, of.ranks)) << of.hidden;
+    const DirectNormRoom room(of.hidden, x, of.ranks);
+    std::vector<std::pair<std::size_t, std::size_t>> places;
+    for (std::uint32_t slot = 0; slot < room.residuals(); ++slot)
+      places.emplace_back(room.residual(slot), 4 * of.hidden);
+    for (std::uint32_t slot = 0; slot < room.shares(); ++slot) places.emplace_back(room.share(slot), x);
     std::ranges::sort(places);
     std::size_t end = 0;
     for (const auto& [at, size] : places) {
@@ -147,12 +109,17 @@ TEST(NormRoom, KeepsWhatABlockHoldsApartAndAligned) {
       EXPECT_EQ(at % 16, 0u) << of.hidden;
       end = at + size;
     }
-    EXPECT_LE(end, room.bytes());
-    EXPECT_LE(room.bytes(), NormRoom::kMostBytes);
-    EXPECT_GE(room.share_slots(), NormRoom::kFewestShareSlots);
+    EXPECT_EQ(end, room.bytes());
+    EXPECT_LE(end, DirectNormRoom::kMostBytes);
+    EXPECT_GE(room.residuals(), 1u);
+    EXPECT_LE(room.residuals(), DirectNormRoom::kMostResiduals);
+    EXPECT_GE(room.shares(), static_cast<std::uint32_t>(of.ranks));
+    EXPECT_LE(room.shares(), DirectNormRoom::kMostShares);
+    EXPECT_EQ(room.shares() % static_cast<std::uint32_t>(of.ranks), 0u);
   }
-  EXPECT_FALSE(NormRoom::fits(12288, 24576, 24576, 1)) << "a row larger than a chunk may be";
-  EXPECT_FALSE(NormRoom::fits(4, 8, 8, 1)) << "TMA copies multiples of 16 bytes";
+  EXPECT_FALSE(DirectNormRoom::fits(8192, 16384, 16384, 13)) << "a row of all ranks is 240 KB";
+  EXPECT_FALSE(DirectNormRoom::fits(4, 8, 8, 2)) << "TMA copies multiples of 16 bytes";
+  EXPECT_FALSE(DirectNormRoom::fits(64, 128, 256, 2)) << "y has no room over x";
 }
 
 TEST(NormChunks, CoverEveryRowOnceAndKeepSlotsApart) {
@@ -213,12 +180,14 @@ constexpr std::int64_t kNormHidden = 20;
 class NormBlocks : public testing::TestWithParam<std::pair<int, int>> {
  protected:
   static constexpr std::size_t kBuffer = 16384, kSlots = 4096;
+  static constexpr std::int64_t kTokens = 13;
+  static constexpr std::size_t kRows = kTokens * kNormHidden * sizeof(float);
 
   void SetUp() override {
     const auto ranks = static_cast<std::size_t>(GetParam().first);
     const std::size_t flags = AllReduceNormMemory::kMostBlocks * ranks * sizeof(std::uint64_t);
     for (std::size_t r = 0; r < ranks; ++r) {
-      heaps_.emplace_back((kInboxBuffers * kBuffer + kSlots + 3 * flags) / sizeof(Packet));
+      heaps_.emplace_back((kInboxBuffers * kBuffer + kSlots + 3 * flags + 2 * kRows) / sizeof(Packet));
       states_.emplace_back(AllReduceNormMemory::kMostBlocks);
     }
     for (std::size_t r = 0; r < ranks; ++r) {
@@ -232,6 +201,8 @@ class NormBlocks : public testing::TestWithParam<std::pair<int, int>> {
         *of = reinterpret_cast<std::uint64_t*>(take(flags));
       memory.blocks = states_[r].data();
       memories_.push_back(memory);
+      x_.push_back(reinterpret_cast<float*>(take(kRows)));
+      y_.push_back(reinterpret_cast<float*>(take(kRows)));
       LatePeers peers{
           {.rank = static_cast<int>(r), .size = static_cast<int>(ranks), .waits = {&record_, 20'000'000'000}}};
       for (std::size_t p = 0; p < ranks; ++p) peers.heaps[p] = reinterpret_cast<std::byte*>(heaps_[p].data());
@@ -243,17 +214,13 @@ class NormBlocks : public testing::TestWithParam<std::pair<int, int>> {
   std::vector<std::vector<Packet>> heaps_;
   std::vector<std::vector<NormBlockState>> states_;
   std::vector<AllReduceNormMemory> memories_;
+  std::vector<float*> x_, y_;  // symmetric
   std::vector<LatePeers> peers_;
 };
 
 TEST_P(NormBlocks, AgreeInEveryRegimeOverManyCalls) {
   const auto [ranks, most_blocks] = GetParam();
-  constexpr std::int64_t kTokens = 13;
-  struct Rank {
-    std::vector<float> x, residual, y;
-  };
-  std::vector<Rank> of(static_cast<std::size_t>(ranks));
-  for (Rank& rank : of) rank.x = rank.residual = rank.y = std::vector<float>(kTokens * kNormHidden);
+  std::vector<std::vector<float>> residuals(static_cast<std::size_t>(ranks), std::vector<float>(kTokens * kNormHidden));
   const std::vector<float> weight(kNormHidden, 1);
   const auto value = [](int epoch, int rank, std::int64_t i) {
     return static_cast<float>((epoch * 7 + rank * 5 + i * 3) % 11 - 5);
@@ -261,7 +228,9 @@ TEST_P(NormBlocks, AgreeInEveryRegimeOverManyCalls) {
   std::vector<std::unique_ptr<std::barrier<>>> ends;
   for (int r = 0; r < ranks; ++r) ends.push_back(std::make_unique<std::barrier<>>(most_blocks));
   const auto block_of = [&, ranks = ranks, most_blocks = most_blocks](int r, int b) {
-    Rank& mine = of[static_cast<std::size_t>(r)];
+    float* const x = x_[static_cast<std::size_t>(r)];
+    float* const y = y_[static_cast<std::size_t>(r)];
+    float* const residual = residuals[static_cast<std::size_t>(r)].data();
     std::barrier<>& end = *ends[static_cast<std::size_t>(r)];
     std::uint32_t shared = 1;
     for (int epoch = 0; epoch < kNormEpochs; ++epoch) {
@@ -269,21 +238,20 @@ TEST_P(NormBlocks, AgreeInEveryRegimeOverManyCalls) {
       const std::int64_t tokens = 1 + (shared >> 8) % kTokens;
       const auto regime =
           static_cast<AllReduceNormRegime>(tokens < ranks ? (shared >> 20) % 2 * 2 : (shared >> 20) % 3);
+      const bool direct = (shared >> 23) % 2 == 1;
       const int blocks = 1 + static_cast<int>((shared >> 24) % static_cast<std::uint32_t>(most_blocks));
       const EvenShards rows = EvenShards::of(tokens, ranks);
       if (b == 0)
         for (std::int64_t i = 0; i < tokens * kNormHidden; ++i) {
-          mine.x[static_cast<std::size_t>(i)] = value(epoch, r, i);
-          mine.residual[static_cast<std::size_t>(i)] = 1;
-          mine.y[static_cast<std::size_t>(i)] = -99;
+          x[i] = value(epoch, r, i);
+          residual[i] = 1;
+          y[i] = -99;
         }
       end.arrive_and_wait();
-      const auto view = [&](std::vector<float>& data) {
-        return Tensor{data.data(), tokens, kNormHidden, kNormHidden, DType::float32};
-      };
+      const auto view = [&](float* data) { return Tensor{data, tokens, kNormHidden, kNormHidden, DType::float32}; };
       const AllReduceNormParams params{
-          .x = view(mine.x), .weight = weight.data(), .residual = view(mine.residual), .y = view(mine.y), .eps = 1e-6f};
-      with_norm_program<float, float>(params, rows, regime, blocks, kSlots, [&](const auto& program) {
+          .x = view(x), .weight = weight.data(), .residual = view(residual), .y = view(y), .eps = 1e-6f};
+      with_norm_program<float, float>(params, rows, {regime, direct, blocks}, kSlots, [&](const auto& program) {
         int taken = blocks;
         if constexpr (requires { program.chunks; }) taken = program.chunks.blocks();
         if (b < taken)
@@ -301,10 +269,10 @@ TEST_P(NormBlocks, AgreeInEveryRegimeOverManyCalls) {
         const float factor = 1 / std::sqrt(squares / kNormHidden + 1e-6f);
         const bool here = regime == AllReduceNormRegime::one_shot || (token >= rows.begin(r) && token < rows.end(r));
         for (std::int64_t i = 0; i < kNormHidden; ++i) {
-          const auto at = static_cast<std::size_t>(token * kNormHidden + i);
-          EXPECT_NEAR(mine.y[at], z[static_cast<std::size_t>(i)] * factor, 1e-5)
+          const std::int64_t at = token * kNormHidden + i;
+          EXPECT_NEAR(y[at], z[static_cast<std::size_t>(i)] * factor, 1e-5)
               << "epoch " << epoch << " " << name_of(regime) << " rank " << r << " token " << token << " of " << tokens;
-          EXPECT_EQ(mine.residual[at], here ? z[static_cast<std::size_t>(i)] : 1)
+          EXPECT_EQ(residual[at], here ? z[static_cast<std::size_t>(i)] : 1)
               << "epoch " << epoch << " " << name_of(regime) << " rank " << r << " token " << token;
         }
       }
@@ -326,21 +294,29 @@ INSTANTIATE_TEST_SUITE_P(, NormBlocks,
 
 TEST(AllReduceNormFailure, ARankThatDoesNotComeIsNamedInEveryRegime) {
   constexpr int kRanks = 2;
-  for (const auto regime :
-       {AllReduceNormRegime::one_shot, AllReduceNormRegime::two_phase, AllReduceNormRegime::pipelined}) {
-    ShmThreads world(kRanks, {.heap_bytes = AllReduceNorm::heap_bytes(kRanks, {}) + 4096,
+  constexpr AllReduceNormOptions kOptions{.row_bytes = 1024};
+  for (const auto& [regime, direct] :
+       {std::pair(AllReduceNormRegime::one_shot, false), std::pair(AllReduceNormRegime::two_phase, false),
+        std::pair(AllReduceNormRegime::pipelined, false), std::pair(AllReduceNormRegime::pipelined, true)}) {
+    ShmThreads world(kRanks, {.heap_bytes = AllReduceNorm::heap_bytes(kRanks, {}, kOptions) + 4096,
                               .deadline = std::chrono::milliseconds(300)});
     std::string message;
     run_team(kRanks, [&](TeamMember& member) {
       const auto fabric = world.rank(member.rank());
       ThreadPool pool(1);
       Stream stream(pool);
-      AllReduceNorm fused(*fabric, {0, 1}, stream);
+      AllReduceNorm fused(*fabric, {0, 1}, stream, kOptions);
       fused.force(regime);
-      std::vector<float> x(4 * 8, 1), residual = x, y = x, weight(8, 1);
-      const auto view = [](std::vector<float>& data) { return Tensor{data.data(), 4, 8, 8, DType::float32}; };
+      std::vector<float> residual(4 * 8, 1), weight(8, 1);
+      auto* const rows = reinterpret_cast<float*>(fused.row_memory().data());
+      const auto view = [](float* data) { return Tensor{data, 4, 8, 8, DType::float32}; };
       if (member.rank() == 0) {
-        fused({.x = view(x), .weight = weight.data(), .residual = view(residual), .y = view(y)}, stream);
+        fused({.x = view(rows),
+               .weight = weight.data(),
+               .residual = view(residual.data()),
+               .y = view(rows + 64),
+               .symmetric = direct},
+              stream);
         try {
           fabric->synchronize(stream);
         } catch (const Timeout& timeout) {
@@ -396,6 +372,10 @@ TEST_F(AllReduceNormCalls, RefuseWhatDoesNotFitAndSayWhy) {
   bad = good();
   bad.num_sms = 133;
   EXPECT_EQ(refusal(bad), "all_reduce_norm: 133 SMs, expected 1 to 132");
+  bad = good();
+  bad.symmetric = true;
+  fused_.force(AllReduceNormRegime::pipelined);
+  EXPECT_EQ(refusal(bad), "all_reduce_norm: x and y are not in symmetric memory");
   EXPECT_THAT(fused_.why_not(1 << 20, DType::float32, DType::float32), HasSubstr("do not fit 3 times into slots"));
   fabric_->synchronize(stream_);
 }

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "base/buffer.h"
@@ -43,9 +45,11 @@ inline std::vector<float> decoded(const std::vector<std::byte>& bytes, DType dty
 
 class DeviceRoom {
  public:
-  DeviceRoom(std::size_t bytes, Device device) : memory_(bytes, device) {}
+  DeviceRoom(std::size_t bytes, Device device) : own_(bytes, device), memory_(own_.data(), own_.size_bytes()) {}
+  explicit DeviceRoom(std::span<std::byte> memory) : memory_(memory) {}  // of somebody else
 
   void clear() { used_ = 0; }
+  bool fits(std::size_t bytes) const { return rounded(bytes) <= memory_.size() - used_; }
 
   void* put(Stream& stream, const std::vector<std::byte>& bytes) {
     void* const place = take(bytes.size());
@@ -64,16 +68,16 @@ class DeviceRoom {
     return put(stream, std::vector<std::byte>(bytes, std::byte{0xff}));
   }
 
- private:
   void* take(std::size_t bytes) {
-    constexpr std::size_t kAlignment = 256;
-    void* const place = memory_.data() + used_;
-    used_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
-    require(used_ <= memory_.size_bytes(), "the course's memory of {} bytes is too small", memory_.size_bytes());
-    return place;
+    require(fits(bytes), "the course's memory of {} bytes is too small", memory_.size());
+    return memory_.data() + std::exchange(used_, used_ + rounded(bytes));
   }
 
-  Buffer memory_;
+ private:
+  static std::size_t rounded(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
+
+  Buffer own_;
+  std::span<std::byte> memory_;
   std::size_t used_ = 0;
 };
 

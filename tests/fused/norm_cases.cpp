@@ -22,7 +22,8 @@ constexpr std::int64_t kMostTokens = 29, kMostHidden = 75;
 constexpr DType kNormDTypes[] = {DType::float32, DType::bfloat16, DType::float16};
 
 // Small, so that every regime takes rounds: slots are used again within a call.
-constexpr AllReduceNormOptions kNormOptions{.one_shot_bytes = 4096, .two_phase_bytes = 8192, .slots_bytes = 2048};
+constexpr AllReduceNormOptions kNormOptions{
+    .one_shot_bytes = 4096, .two_phase_bytes = 8192, .slots_bytes = 2048, .row_bytes = 1 << 20};
 
 struct NormOperands {
   std::int64_t tokens = 0, hidden = 0;
@@ -31,6 +32,7 @@ struct NormOperands {
   std::vector<std::vector<float>> parts;  // of every rank, as x_dtype holds them
   std::vector<float> before, weight;
   std::vector<std::byte> x, y;  // of this rank
+  void* y_place = nullptr;      // where the operator writes y
   std::vector<float> residual;
 };
 
@@ -132,6 +134,7 @@ std::size_t heap_bytes_of_norm_course(int ranks) {
 
 void norm_course(CourseRank& rank) {
   AllReduceNorm fused(rank.fabric, world_of(rank.fabric), rank.stream, kNormOptions);
+  DeviceRoom symmetric(fused.row_memory());
   Draws shared(rank.course.seed + 77);
   const int size = rank.fabric.size(), me = rank.fabric.rank();
   std::vector<std::unique_ptr<NormOperands>> flying;
@@ -147,17 +150,28 @@ void norm_course(CourseRank& rank) {
     const auto view = [&](void* data, DType dtype) {
       return Tensor{data, one->tokens, one->hidden, one->hidden, dtype};
     };
+    const bool in_symmetric = shared.between(0, 1) == 1 && symmetric.fits(one->x.size() + one->y.size() + 512);
+    void* x_place = one->x.data();
+    one->y_place = one->y.data();
+    if (in_symmetric) {
+      x_place = symmetric.take(one->x.size());
+      one->y_place = symmetric.take(one->y.size());
+      std::ranges::copy(one->x, static_cast<std::byte*>(x_place));
+    }
     rank.be_late();
-    fused({.x = view(one->x.data(), one->x_dtype),
+    fused({.x = view(x_place, one->x_dtype),
            .weight = one->weight.data(),
            .residual = view(one->residual.data(), DType::float32),
-           .y = view(one->y.data(), one->y_dtype),
-           .eps = 1e-5f},
+           .y = view(one->y_place, one->y_dtype),
+           .eps = 1e-5f,
+           .symmetric = in_symmetric},
           rank.stream);
     flying.push_back(std::move(one));
     if (std::ssize(flying) < rank.course.calls_in_flight && number + 1 < rank.course.calls) continue;
     rank.fabric.synchronize(rank.stream);
+    symmetric.clear();
     for (const auto& done : flying) {
+      std::copy_n(static_cast<const std::byte*>(done->y_place), done->y.size(), done->y.data());
       check_normed(*done, fused.rows(done->tokens), me, number);
       check_normed_as_on_one_rank(*done, rank.stream, number);
     }
@@ -175,17 +189,17 @@ struct GpuNormShapes {
   std::int64_t most_hidden;
   int most_calls, most_in_flight;
 };
-// Widths of models, and what neither registers nor shared memory hold (bulk_norm.cuh).
+// Widths of models, and what neither registers nor shared memory hold (direct_norm_sm90.cuh).
 constexpr std::int64_t kModelWidths[] = {2048, 4096, 5120, 8192, 8200, 12288};
 constexpr GpuNormShapes kNarrowShapes{
-    .options = {.one_shot_bytes = 1 << 16, .two_phase_bytes = 1 << 17, .slots_bytes = 1 << 17},
+    .options = {.one_shot_bytes = 1 << 16, .two_phase_bytes = 1 << 17, .slots_bytes = 1 << 17, .row_bytes = 16 << 20},
     .most_tokens = 120,
     .widths = {},
     .most_hidden = 1024,
     .most_calls = 1 << 30,
     .most_in_flight = 1 << 30};
 constexpr GpuNormShapes kWideShapes{
-    .options = {.one_shot_bytes = 1 << 16, .two_phase_bytes = 1 << 18, .slots_bytes = 1 << 20},
+    .options = {.one_shot_bytes = 1 << 16, .two_phase_bytes = 1 << 18, .slots_bytes = 1 << 20, .row_bytes = 96 << 20},
     .most_tokens = 200,
     .widths = kModelWidths,
     .most_hidden = 12288,
@@ -209,6 +223,7 @@ namespace {
 
 void norm_gpu_calls(CourseRank& rank, DeviceRoom& room, const GpuNormShapes& shapes) {
   AllReduceNorm fused(rank.fabric, world_of(rank.fabric), rank.stream, shapes.options);
+  DeviceRoom symmetric(fused.row_memory());
   Draws shared(rank.course.seed + 78);
   const int size = rank.fabric.size(), me = rank.fabric.rank(), sms = rank.fabric.device_share().sms;
   const int calls = std::min(rank.course.calls, shapes.most_calls);
@@ -221,6 +236,7 @@ void norm_gpu_calls(CourseRank& rank, DeviceRoom& room, const GpuNormShapes& sha
   for (int number = 0; number < calls;) {
     std::vector<Flying> flying;
     room.clear();
+    symmetric.clear();
     for (; number < calls && std::ssize(flying) < in_flight; ++number) {
       const std::int64_t tokens = 1 + drawn_tokens(shared, size, shapes.most_tokens);
       const std::int64_t hidden =
@@ -234,12 +250,15 @@ void norm_gpu_calls(CourseRank& rank, DeviceRoom& room, const GpuNormShapes& sha
       const auto put = [&](const std::vector<float>& values, DType dtype) {
         return room.put(rank.stream, encoded(values, dtype));
       };
-      call.params = {.x = view(put(call.one.parts[static_cast<std::size_t>(me)], x), x),
+      const bool in_symmetric = shared.between(0, 1) == 1 && symmetric.fits(count * (size_of(x) + size_of(y)) + 512);
+      DeviceRoom& of_rows = in_symmetric ? symmetric : room;
+      call.params = {.x = view(of_rows.put(rank.stream, encoded(call.one.parts[static_cast<std::size_t>(me)], x)), x),
                      .weight = put(call.one.weight, DType::float32),
                      .residual = view(put(call.one.before, DType::float32), DType::float32),
-                     .y = view(room.put_nans(rank.stream, count * size_of(y)), y),
+                     .y = view(of_rows.put_nans(rank.stream, count * size_of(y)), y),
                      .eps = 1e-5f,
-                     .num_sms = static_cast<int>(shared.between(0, std::min(sms, AllReduceNormMemory::kMostBlocks)))};
+                     .num_sms = static_cast<int>(shared.between(0, std::min(sms, AllReduceNormMemory::kMostBlocks))),
+                     .symmetric = in_symmetric};
       flying.push_back(std::move(call));
     }
     rank.fabric.meet();

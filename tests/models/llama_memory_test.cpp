@@ -206,9 +206,12 @@ TEST(LlamaMemory, RanksFabricHasWhatDryRunsSayThatExchangesKeep) {
     const RankModels outlines = outline_ranks(checkpoint, {.tp_mode = mode}, 2);
     return symmetric_step_bytes(*outlines[1].model, {.step = {.max_tokens = max_tokens}});
   };
-  EXPECT_EQ(measured(TpMode::standard, 64), 0u);
-  EXPECT_GT(measured(TpMode::sequence, 8), 0u);
-  EXPECT_GT(measured(TpMode::sequence, 64), measured(TpMode::sequence, 8));
+  EXPECT_EQ(measured(TpMode::standard, 64), SymmetricStepBytes{});
+  EXPECT_GT(measured(TpMode::sequence, 8).exchanges, 0u);
+  EXPECT_GT(measured(TpMode::sequence, 64).exchanges, measured(TpMode::sequence, 8).exchanges);
+  EXPECT_EQ(measured(TpMode::fused, 64).exchanges, 0u);
+  const std::size_t of_token = 2 * load_model(checkpoint, {})->shape().delta_bytes_per_token;
+  EXPECT_EQ(measured(TpMode::fused, 64).rows, 64 * of_token) << "what blocks leave, and what they compute from";
   // More rows than a tile of a GPU has, since the fabric is made for either kind of device.
   const auto step_of_960 = [&](int made_for) {
     LlamaRunner runner(load_ranks(checkpoint, {.tp_mode = TpMode::sequence}, 2, {.steps = {.max_tokens = made_for}}),

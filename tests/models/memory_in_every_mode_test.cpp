@@ -81,6 +81,11 @@ class NanBetweenBlocks : public Strategy {
   NanBetweenBlocks(std::unique_ptr<Strategy> inner, std::byte*& end) : inner_(std::move(inner)), end_(end) {}
 
   void begin_step(const StepChoices& choices) override { inner_->begin_step(choices); }
+  BlockRows take_block_rows(const BlockRowsShape& shape, Arena& arena, const Lane& lane) override {
+    const BlockRows rows = inner_->take_block_rows(shape, arena, lane);
+    scratch_ = static_cast<std::byte*>(arena.take_bytes(1));
+    return rows;
+  }
   void embed(const Weight& table, const std::int32_t* tokens, Tensor y, const Lane& lane) override {
     inner_->embed(table, tokens, y, lane);
   }
@@ -93,12 +98,10 @@ class NanBetweenBlocks : public Strategy {
     return inner_->wanted_rows(hidden, wanted, arena, lane);
   }
   void run(const Blocks& blocks, std::span<const PartRows> parts, const Execution& execution) override {
-    const Tensor& last = parts.back().normalized;  // the step's last tensor, and its last rows
-    auto* const begin = static_cast<std::byte*>(last.data) +
-                        static_cast<std::size_t>(last.rows * last.row_stride) * size_of(last.dtype);
     const auto compute = [&](int block, int part) {
       if (end_ != nullptr && execution.compute.dry_run == nullptr)
-        execution.compute.stream.enqueue([begin, end = end_](ThreadPool&) { std::fill(begin, end, std::byte{0xff}); });
+        execution.compute.stream.enqueue(
+            [begin = scratch_, end = end_](ThreadPool&) { std::fill(begin, end, std::byte{0xff}); });
       blocks.compute(block, part);
     };
     inner_->run({.count = blocks.count, .norm = blocks.norm, .compute = compute}, parts, execution);
@@ -115,7 +118,8 @@ class NanBetweenBlocks : public Strategy {
 
  private:
   std::unique_ptr<Strategy> inner_;
-  std::byte*& end_;  // of the scratch; null: it stays as it is
+  std::byte* scratch_ = nullptr;  // behind the step's own tensors
+  std::byte*& end_;               // of it; null: it stays as it is
 };
 
 class RankInMode {
@@ -215,8 +219,8 @@ TEST_P(MemoryInMode, WhatADryRunFindsIsEnoughAndNoBlockReadsWhatOthersHaveLeft) 
     std::unique_ptr<RankWorld> world;
     if (ranks > 1) {
       const RankModels outlines = outline_ranks(checkpoint, {.tp_mode = mode}, ranks);
-      std::size_t most = 0;
-      for (const RankPart& outline : outlines) most = std::max(most, symmetric_step_bytes(*outline.model, limits));
+      SymmetricStepBytes most;
+      for (const RankPart& outline : outlines) most = max(most, symmetric_step_bytes(*outline.model, limits));
       world = std::make_unique<RankWorld>(
           std::vector<Device>(static_cast<std::size_t>(ranks)),
           RankWorldOptions{.mode = mode, .step_bytes = most, .deadline = std::chrono::seconds(20)});
@@ -270,10 +274,10 @@ TEST_P(MemoryInMode, NoStepTakesMoreThanTheLargestOfThoseThatAreMeasured) {
               if (choices.decode.fused() && (!is_decode(plan) || border > 0 || !limits.step.fused_decode)) continue;
               const DryStep step = run_dry(model, limits, shape_of(plan));
               largest.arena_bytes = std::max(largest.arena_bytes, step.arena_bytes);
-              largest.symmetric_bytes = std::max(largest.symmetric_bytes, step.symmetric_bytes);
+              largest.symmetric = max(largest.symmetric, step.symmetric);
             }
     EXPECT_EQ(step_bytes(model, limits), largest.arena_bytes);
-    EXPECT_EQ(symmetric_step_bytes(model, limits), largest.symmetric_bytes);
+    EXPECT_EQ(symmetric_step_bytes(model, limits), largest.symmetric);
   });
 }
 

@@ -10,6 +10,7 @@
 #include "base/function_ref.h"
 #include "cli/bench/collective.h"
 #include "cli/bench/fused.h"
+#include "cli/bench/operands.h"
 #include "cli/bench/quantile.h"
 #include "cli/bench/token_weave.h"
 #include "collectives/all_gather.h"
@@ -39,19 +40,22 @@ class NormRank {
         fabric_(fabric),
         stream_(stream),
         communicator_(fabric, whole_team(fabric), stream, communicator_options(options)),
-        fused_(fabric, whole_team(fabric), stream),
+        fused_(fabric, whole_team(fabric), stream, norm_options(options, most_tokens)),
         elements_(static_cast<std::size_t>(most_tokens) * static_cast<std::size_t>(options.hidden)) {
     const std::size_t row = elements_ * size_of(options.measured_dtype());
     std::size_t used = 0;
     const auto place = [&](std::size_t bytes) { return std::exchange(used, used + (bytes + 255) / 256 * 256); };
-    const std::size_t x = place(row), sum = place(row), y = place(row), residual = place(elements_ * sizeof(float)),
+    const std::size_t sum = place(row), residual = place(elements_ * sizeof(float)),
                       weight = place(static_cast<std::size_t>(options.hidden) * sizeof(float));
     memory_ = Buffer(used, fabric.device());
     enqueue_clear(stream, memory_.data(), used);
     fabric.synchronize(stream);
-    x_ = memory_.data() + x;
+    x_ = fused_.row_memory().data();
+    y_ = x_ + fused_.row_memory().size() / 2;
+    Operands numbers(stream);
+    enqueue_copy(stream, x_, numbers.random(elements_, options.measured_dtype(), 1), row);
+    fabric.synchronize(stream);
     sum_ = memory_.data() + sum;
-    y_ = memory_.data() + y;
     residual_ = memory_.data() + residual;
     weight_ = memory_.data() + weight;
     fabric.meet();
@@ -63,6 +67,13 @@ class NormRank {
     if (options.on_gpus()) chosen.largest_bytes = std::size_t{16} << 20;
     if (options.on_gpus()) chosen.checked_calls = 0;
     return chosen;
+  }
+
+  // The rows that a model has in symmetric memory: x and y.
+  static AllReduceNormOptions norm_options(const TokenWeaveOptions& options, int most_tokens) {
+    const std::size_t row = static_cast<std::size_t>(most_tokens) * static_cast<std::size_t>(options.hidden) *
+                            size_of(options.measured_dtype());
+    return {.row_bytes = 2 * ((row + 255) / 256 * 256)};
   }
 
   void all_reduce(std::int64_t tokens) {
@@ -103,7 +114,8 @@ class NormRank {
             .residual = rows(residual_, tokens, DType::float32),
             .y = rows(y_, tokens, dtype()),
             .eps = kNormEps,
-            .num_sms = sms},
+            .num_sms = sms,
+            .symmetric = true},
            lane());
   }
 
@@ -230,7 +242,8 @@ TokenWeaveResult measure_norm_figure(const TokenWeaveOptions& options) {
   const int most_tokens = *std::ranges::max_element(tokens) + ranks;
   const std::size_t heap =
       Communicator::heap_bytes(ranks, options.devices.front(), NormRank::communicator_options(options)) +
-      AllReduceNorm::heap_bytes(ranks, options.devices.front()) + (std::size_t{1} << 20);
+      AllReduceNorm::heap_bytes(ranks, options.devices.front(), NormRank::norm_options(options, most_tokens)) +
+      (std::size_t{1} << 20);
   const DType dtype = options.measured_dtype();
   TokenWeaveResult result;
   SvgChart chart = empty_chart(options.figure, options.hidden, dtype, options.devices.size());

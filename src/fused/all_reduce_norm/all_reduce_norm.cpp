@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -37,7 +38,8 @@ AllReduceNormOptions completed(AllReduceNormOptions options, Device device) {
 
 // What lies in the symmetric heap. Sizes depend on the world, not on the team: ranks outside the team allocate as much.
 template <class Allocate>
-AllReduceNormMemory memory_parts(const AllReduceNormOptions& options, std::size_t world, Allocate allocate) {
+AllReduceNormMemory memory_parts(const AllReduceNormOptions& options, std::size_t world, Allocate allocate,
+                                 std::byte** rows = nullptr) {
   AllReduceNormMemory memory;
   const auto flags = [&] {
     return reinterpret_cast<std::uint64_t*>(allocate(AllReduceNormMemory::kMostBlocks * world * sizeof(std::uint64_t)));
@@ -52,6 +54,8 @@ AllReduceNormMemory memory_parts(const AllReduceNormOptions& options, std::size_
   memory.shares_come = flags();
   memory.rows_come = flags();
   memory.rows_taken = flags();
+  std::byte* const of_rows = allocate(options.row_bytes);
+  if (rows != nullptr) *rows = of_rows;
   return memory;
 }
 
@@ -115,7 +119,7 @@ AllReduceNorm::AllReduceNorm(Fabric& fabric, Ranks team, Stream& stream, const A
   require(stream.device() == fabric.device(), "{}: a stream on {}, but the fabric's memory is on {}", kNormName,
           name_of(stream.device()), name_of(fabric.device()));
   const auto lay_out = [&](const auto& allocate) {
-    return memory_parts(options_, static_cast<std::size_t>(fabric.size()), allocate);
+    return memory_parts(options_, static_cast<std::size_t>(fabric.size()), allocate, &rows_);
   };
   heap_memory_ = SymmetricMemory(fabric, bytes_of_parts(lay_out));
   memory_ = lay_out([next = heap_memory_.data()](std::size_t bytes) mutable {
@@ -164,6 +168,27 @@ AllReduceNormRegime AllReduceNorm::regime(std::int64_t num_tokens, std::int64_t 
   return AllReduceNormRegime::pipelined;
 }
 
+bool AllReduceNorm::in_row_memory(const Tensor& tensor) const {
+  const auto* const first = static_cast<const std::byte*>(tensor.data);
+  const std::size_t bytes =
+      static_cast<std::size_t>(tensor.rows) * static_cast<std::size_t>(tensor.row_stride) * size_of(tensor.dtype);
+  return rows_ != nullptr && !std::less<>{}(first, rows_) && bytes <= options_.row_bytes &&
+         !std::less<>{}(rows_ + options_.row_bytes, first + bytes);
+}
+
+bool AllReduceNorm::is_direct(const AllReduceNormParams& params, AllReduceNormRegime regime) const {
+  if (!params.symmetric || regime != AllReduceNormRegime::pipelined) return false;
+  for (const Tensor& tensor : {params.x, params.y})
+    require(
+        fabric_->offset_of(tensor.data, static_cast<std::size_t>(tensor.rows * tensor.columns) * size_of(tensor.dtype))
+            .has_value(),
+        "{}: x and y are not in symmetric memory", kNormName);
+  if constexpr (kHaveCuda)
+    if (fabric_->device().kind == DeviceKind::cuda)
+      return takes_direct_norm_sm90(params.x.columns, params.x.dtype, params.y.dtype, size());
+  return true;
+}
+
 // With 64 blocks the norm of long calls hides behind the links (docs/notes/token_weave.md); more of them have slots of single
 // rows. Small calls have a block for each row.
 int AllReduceNorm::blocks_for(AllReduceNormRegime regime, std::int64_t num_tokens, int num_sms,
@@ -195,15 +220,15 @@ void AllReduceNorm::operator()(const AllReduceNormParams& params, const Lane& la
   if (x.rows == 0 || lane.dry_run != nullptr) return;
   const Span span(lane.stream, kNormName);
   const AllReduceNormRegime taken = regime(x.rows, x.columns, x.dtype);
-  const int blocks = blocks_for(taken, x.rows, params.num_sms, lane);
+  const NormForm form{taken, is_direct(params, taken), blocks_for(taken, x.rows, params.num_sms, lane)};
   if constexpr (kHaveCuda) {
     if (lane.stream.device().kind == DeviceKind::cuda)
-      return all_reduce_norm_sm90(params, rows(x.rows), peers_, memory_,
-                                  {taken, blocks, fabric_->device_share().ranks == 1}, lane);
+      return all_reduce_norm_sm90(params, rows(x.rows), peers_, memory_, {form, fabric_->device_share().ranks == 1},
+                                  lane);
   }
   with_element(x.dtype, [&]<class X>() {
     with_element(params.y.dtype, [&]<class Y>() {
-      with_norm_program<X, Y>(params, rows(x.rows), taken, blocks, memory_.slots_bytes, [&](const auto& program) {
+      with_norm_program<X, Y>(params, rows(x.rows), form, memory_.slots_bytes, [&](const auto& program) {
         lane.stream.enqueue([this, program](ThreadPool&) {
           program(HostThread{}, peers_, memory_);
           end_as_a_kernel();

@@ -9,7 +9,9 @@
 //   two_phase   some     rows are pushed to their owners, normalised rows from them:   on its owner
 //                        two trips; packets carry their own arrival
 //   pipelined   many     the same in chunks with a flag each; some warps push, some    on its owner
-//                        normalise, some copy out, so both directions stay busy
+//                        normalise, some copy out, so both directions stay busy;
+//                        where x and y are symmetric, owners read and write them
+//                        where they lie, and few SMs suffice
 //
 // The owner of a token is as rows() says. Sums are in float32, in rank order, and are not rounded before the residual is
 // added. Every rank gets the same y, bit for bit; so does every run. On the CPU the bits of y and of the residual are
@@ -19,6 +21,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -42,13 +45,17 @@ struct AllReduceNormParams {
   Tensor y;              // [num_tokens, hidden], of any of the three dtypes; on a GPU x's, or any where x is float32
   float eps = 0;         // >= 0
   int num_sms = 0;       // of a GPU, 1 to 132, the same on every rank; 0: what suits the size, at most the lane's
+  // Whether x and y lie in the fabric's symmetric heap, at the same places on every rank. In a pipelined call other ranks
+  // then read this rank's x and write its y, from when this rank's call begins until it ends.
+  bool symmetric = false;
 };
 
-// Sizes in bytes of a rank's x. 0: what suits the device.
+// Sizes in bytes, of a rank's x but for row_bytes. 0: what suits the device.
 struct AllReduceNormOptions {
   std::size_t one_shot_bytes = 0;   // up to which a call is one_shot
   std::size_t two_phase_bytes = 0;  // up to which it is two_phase
   std::size_t slots_bytes = 0;      // of a pipelined call's chunks on their way, per rank of the world
+  std::size_t row_bytes = 0;        // of row_memory(); 0: there is none
 };
 
 // One for each rank and team. Constructed and destroyed as SymmetricMemory is. Calls follow each other without a barrier,
@@ -83,11 +90,16 @@ class AllReduceNorm {
   // rank. Every rank does the same, between calls. nullopt: by size again.
   void force(std::optional<AllReduceNormRegime> regime) { forced_ = regime; }
 
+  // Symmetric memory for the x and y of calls, aligned to 256 bytes, which the caller divides alike on every rank.
+  std::span<std::byte> row_memory() const { return {rows_, options_.row_bytes}; }
+  bool in_row_memory(const Tensor& tensor) const;
+
   int rank() const { return peers_.rank; }
   int size() const { return peers_.size; }
   Fabric& fabric() const { return *fabric_; }
 
  private:
+  bool is_direct(const AllReduceNormParams& params, AllReduceNormRegime regime) const;
   int blocks_for(AllReduceNormRegime regime, std::int64_t num_tokens, int num_sms, const Lane& lane) const;
 
   Fabric* fabric_;
@@ -95,6 +107,7 @@ class AllReduceNorm {
   AllReduceNormOptions options_;
   Peers peers_;
   AllReduceNormMemory memory_;
+  std::byte* rows_ = nullptr;
   std::optional<AllReduceNormRegime> forced_;
 };
 

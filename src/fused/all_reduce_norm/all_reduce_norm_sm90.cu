@@ -1,11 +1,12 @@
-// The kernels of AllReduceNorm for Hopper: the programs of small_calls.cuh and pipelined_norm.cuh on blocks of a GPU.
+// The kernels of AllReduceNorm for Hopper: the programs of small_calls.cuh and pipelined_norm.cuh on blocks of a GPU, and
+// the kernel of direct_norm.cuh.
 #include <type_traits>
 
 #include "base/alignment.h"
+#include "base/error.h"
 #include "device/launch_sm90.cuh"
-#include "fused/all_reduce_norm/all_reduce_norm_programs.cuh"
 #include "fused/all_reduce_norm/all_reduce_norm_sm90.h"
-#include "fused/all_reduce_norm/bulk_norm.cuh"
+#include "fused/all_reduce_norm/direct_norm_sm90.cuh"
 
 namespace heddle {
 namespace {
@@ -43,51 +44,36 @@ void launch_norm_program(const Program& program, int blocks, std::size_t shared_
               lane, program, peers, memory);
 }
 
-// On two H200s TMA was faster on up to so many SMs, by 1.18 on 16, and slower by 6 % on 64.
-constexpr int kMostBulkBlocks = 32;
-// With four ranks on a GPU the course of random calls did not end by TMA, and does by loads and stores; the cause is not known.
-constexpr int kMostBulkRanks = 2;
+constexpr int kNarrowQuads = 4, kWideQuads = 8;  // of a lane, where rows are narrow or wide
+template <int kQuads>
+using WidthOf = DirectNormKernel<bfloat16, bfloat16, kQuads>;  // whatever the dtype
 
-// Whether the rows fit the registers and shared memory of bulk_norm.cuh, TMA takes their addresses, and it is faster.
+// Requires takes_direct_norm_sm90(); x, y, residual and weight are aligned to 16 bytes.
 template <class X, class Y>
-bool goes_in_bulk(const PipelinedNorm<X, Y>& program, const Peers& peers, std::int64_t most_hidden) {
-  const NormRows<X, Y>& rows = program.rows;
-  return peers.size > 1 && peers.size <= kMostBulkRanks && program.chunks.blocks() <= kMostBulkBlocks &&
-         rows.hidden <= most_hidden &&
-         NormRoom::fits(static_cast<std::size_t>(rows.hidden), rows.x_bytes(), rows.y_bytes(),
-                        static_cast<std::size_t>(program.chunks.chunk_rows())) &&
-         is_aligned(rows.x) && is_aligned(rows.y) && is_aligned(rows.residual) && is_aligned(rows.weight);
-}
-
-// A pipelined call by TMA where that takes the rows, else by ordinary loads and stores.
-template <class X, class Y>
-void launch_pipelined(const PipelinedNorm<X, Y>& program, const Peers& peers, const AllReduceNormMemory& memory,
-                      const AllReduceNormLaunch& launch, const Lane& lane) {
-  const NormRows<X, Y>& rows = program.rows;
-  const int blocks = program.chunks.blocks();
-  const auto in_bulk = [&]<int kQuads>(std::integral_constant<int, kQuads>) {
-    using Bulk = BulkNorm<X, Y, kQuads>;
-    if (!goes_in_bulk(program, peers, Bulk::kMostHidden)) return false;
-    const NormRoom room(static_cast<std::size_t>(rows.hidden), rows.x_bytes(), rows.y_bytes(),
-                        static_cast<std::size_t>(program.chunks.chunk_rows()));
-    launch_norm_program(Bulk{rows, program.chunks, room}, blocks, room.bytes(), peers, memory, launch, lane);
-    return true;
+void launch_direct(const NormRows<X, Y>& rows, int blocks, const Peers& peers, const AllReduceNormMemory& memory,
+                   const AllReduceNormLaunch& launch, const Lane& lane) {
+  require(is_aligned(rows.x) && is_aligned(rows.y) && is_aligned(rows.residual) && is_aligned(rows.weight),
+          "all_reduce_norm: tensors are not aligned to 16 bytes");
+  const DirectNormRoom room(static_cast<std::size_t>(rows.hidden), rows.x_bytes(), peers.size);
+  const auto with_quads = [&]<int kQuads>(std::integral_constant<int, kQuads>) {
+    launch_norm_program(DirectNormKernel<X, Y, kQuads>{rows, room}, blocks, room.bytes(), peers, memory, launch, lane);
   };
-  if (in_bulk(std::integral_constant<int, 4>{}) || in_bulk(std::integral_constant<int, 8>{})) return;
-  launch_norm_program(program, blocks, 0, peers, memory, launch, lane);
+  if (rows.hidden <= WidthOf<kNarrowQuads>::kMostHidden) return with_quads(std::integral_constant<int, kNarrowQuads>{});
+  with_quads(std::integral_constant<int, kWideQuads>{});
 }
 
 // Blocks wait for the same block of the others, never for one of their own rank, so they need not all be resident.
 template <class X, class Y>
 void launch_norm(const AllReduceNormParams& params, const EvenShards& rows, const Peers& peers,
                  const AllReduceNormMemory& memory, const AllReduceNormLaunch& launch, const Lane& lane) {
-  with_norm_program<X, Y>(params, rows, launch.regime, launch.blocks, memory.slots_bytes,
-                          [&]<class Program>(const Program& program) {
-                            if constexpr (std::is_same_v<Program, PipelinedNorm<X, Y>>)
-                              launch_pipelined(program, peers, memory, launch, lane);
-                            else
-                              launch_norm_program(program, launch.blocks, 0, peers, memory, launch, lane);
-                          });
+  with_norm_program<X, Y>(params, rows, launch.form, memory.slots_bytes, [&]<class Program>(const Program& program) {
+    if constexpr (std::is_same_v<Program, DirectNorm<X, Y>>)
+      return launch_direct(program.rows, launch.form.blocks, peers, memory, launch, lane);
+    else if constexpr (std::is_same_v<Program, PipelinedNorm<X, Y>>)
+      launch_norm_program(program, program.chunks.blocks(), 0, peers, memory, launch, lane);
+    else
+      launch_norm_program(program, launch.form.blocks, 0, peers, memory, launch, lane);
+  });
 }
 
 }  // namespace
@@ -95,6 +81,12 @@ void launch_norm(const AllReduceNormParams& params, const EvenShards& rows, cons
 void fill_norm_inbox_sm90(std::byte* inbox, std::size_t bytes, Stream& stream) {
   launch_sm90("all_reduce_norm: inbox", fill_inbox, {.grid = dim3(32), .block = dim3(512), .programmatic = false},
               stream, reinterpret_cast<Packet*>(inbox), bytes / kPacketBytes);
+}
+
+bool takes_direct_norm_sm90(std::int64_t hidden, DType x, DType y, int ranks) {
+  const auto row = [&](DType dtype) { return static_cast<std::size_t>(hidden) * size_of(dtype); };
+  return hidden <= WidthOf<kWideQuads>::kMostHidden &&
+         DirectNormRoom::fits(static_cast<std::size_t>(hidden), row(x), row(y), ranks);
 }
 
 void all_reduce_norm_sm90(const AllReduceNormParams& params, const EvenShards& rows, const Peers& peers,

@@ -2,19 +2,22 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "base/lane.h"
 #include "device/peers.h"
-#include "fused/all_reduce_norm/all_reduce_norm.h"
+#include "fused/all_reduce_norm/all_reduce_norm_programs.cuh"
 
 namespace heddle {
 
 // Sets `bytes` at `inbox`, a multiple of 16, to empty packets. Enqueues.
 void fill_norm_inbox_sm90(std::byte* inbox, std::size_t bytes, Stream& stream);
 
+// Whether DirectNorm's kernel takes rows of that shape: they fit its registers and shared memory, and TMA moves them.
+bool takes_direct_norm_sm90(std::int64_t hidden, DType x, DType y, int ranks);
+
 struct AllReduceNormLaunch {
-  AllReduceNormRegime regime;
-  int blocks;
+  NormForm form;
   bool programmatic;  // whether it may start before the kernel ahead has ended
 };
 

@@ -30,7 +30,7 @@ struct PipelinedNorm {
   template <Group G, PeerAddressing P>
   HEDDLE_HOST_DEVICE void operator()(const G& group, const P& peers, const AllReduceNormMemory& memory) const {
     NormBlockState& state = memory.blocks[group.block()];
-    const Call<P> call{{rows, chunks, peers, memory, group.block(), state.chunks}};
+    const Call<P> call{{{peers, memory, group.block(), state.chunks}, rows, chunks}};
     if constexpr (kOneLane<G>)
       call.alone(group, state);
     else
@@ -41,7 +41,7 @@ struct PipelinedNorm {
   struct Call : NormCall<X, Y, P> {
     using Base = NormCall<X, Y, P>;
     using Base::before, Base::block, Base::cut, Base::memory, Base::peers, Base::rows;
-    using Base::count, Base::first_token, Base::peer_at, Base::tell, Base::wait;
+    using Base::count, Base::first_token, Base::peer_at, Base::tell_all, Base::wait_for_all;
 
     template <Group Lanes>
     HEDDLE_HOST_DEVICE void push(const Lanes& lanes, std::uint32_t c) const {
@@ -87,14 +87,6 @@ struct PipelinedNorm {
     HEDDLE_HOST_DEVICE void alone(const Lane& lane, NormBlockState& state) const {
       const std::uint32_t all = cut.chunks(block), slots = cut.slots(), ahead = slots - 1;
       int turn = 0;
-      const auto wait_for_all = [&](std::uint64_t* flags, std::uint32_t number) {
-        for (int p = 0; p < peers.size; ++p)
-          if (p != peers.rank && !wait(p, flags, number)) return false;
-        return true;
-      };
-      const auto tell_all = [&](std::uint64_t* flags, std::uint32_t number) {
-        for (int step = 1; step < peers.size; ++step) tell(peer_at(step), flags, number);
-      };
       for (std::uint32_t round = 0; round < all + 2 * ahead; ++round) {
         if (const std::uint32_t c = round; c < all) {
           if (c >= slots && !wait_for_all(memory.rows_come, c - slots + 1)) return;
@@ -117,17 +109,7 @@ struct PipelinedNorm {
     }
 
 #ifdef __CUDACC__
-    // By the lanes of a warp, one for each peer.
-    [[nodiscard]] __device__ bool warp_waits(std::uint64_t* flags, std::uint32_t number) const {
-      bool all = true;
-      for (int p = static_cast<int>(threadIdx.x % 32); p < peers.size; p += 32)
-        if (p != peers.rank) all = all && wait(p, flags, number);
-      return __all_sync(~0u, all) != 0;
-    }
-    __device__ void warp_tells(std::uint64_t* flags, std::uint32_t number) const {
-      for (int p = static_cast<int>(threadIdx.x % 32); p < peers.size; p += 32)
-        if (p != peers.rank) tell(p, flags, number);
-    }
+    using Base::warp_tells, Base::warp_waits;
 
     __device__ void shared_out(NormBlockState& state) const {
       constexpr int kNormFirst = kPushWarps, kCopyFirst = kPushWarps + kNormWarps, kFlags = kCopyFirst + kCopyWarps;

@@ -1,0 +1,37 @@
+// What the GPUs of this process do while a GpuActivity lives: kernels, copies and fills, by CUPTI's activity records. Times are
+// those of trace_clock() (tracer.h), so that they stand beside the tracks of CPU streams.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/tracer.h"
+
+namespace heddle {
+
+// One stream of one GPU: entries of TraceKind::task in order of their begin. With PDL a kernel begins while the one ahead
+// still runs.
+struct GpuTrack {
+  int device = 0;
+  std::uint32_t stream = 0;  // CUPTI's number
+  std::vector<TraceEntry> entries;
+};
+
+// A kernel's name as a reader wants it: without return type, parameters and namespaces.
+std::string short_kernel_name(std::string_view demangled);
+
+// At most one lives at a time. To be made before the process asks for a GPU. In builds with CUDA alone.
+class GpuActivity {
+ public:
+  GpuActivity();  // throws Failure where the system has no CUPTI of this build's CUDA, or that refuses
+  GpuActivity(const GpuActivity&) = delete;
+  GpuActivity& operator=(const GpuActivity&) = delete;
+  ~GpuActivity();
+
+  // All that has ended so far, ordered by device and stream. Every stream has been synchronized.
+  std::vector<GpuTrack> collect();
+};
+
+}  // namespace heddle
