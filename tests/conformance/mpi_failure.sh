@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# mpi_failure.sh HEDDLE MPI_RANK MODE: of four ranks, rank 1 fails as MODE says; the run must fail, every other rank must
+# mpi_failure.sh HEDDLE MPI_RANK MODE [FABRIC]: of four ranks, rank 1 fails as MODE says; the run must fail, every other rank must
 # have named rank 1 (again: have been refused a second fabric), and nothing may be left behind.
 set -euo pipefail
-heddle=$1 rank=$2 mode=$3
+heddle=$1 rank=$2 mode=$3 fabric=${4:-mpi}
 
 fail() {
   echo "mpi_failure: $mode: $*"
@@ -19,7 +19,7 @@ name=mpir$$
 cp "$rank" "$folder/$name"
 
 status=0
-output=$("$heddle" launch -n 4 -- "$folder/$name" "$mode" 4000 2>&1 </dev/null) || status=$?
+output=$("$heddle" launch -n 4 -- "$folder/$name" "$mode" 4000 "$fabric" 2>&1 </dev/null) || status=$?
 [ "$status" != 0 ] || fail "the exit status is 0"
 
 case $mode in
