@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -25,6 +26,7 @@ class LazyFabric final : public CountedFabric {
       const auto* const first = static_cast<const std::byte*>(source);
       copy->assign(first, first + copy->size());
     });
+    const std::lock_guard lock(mutex_);
     held_[&stream].push_back({peer, destination, std::move(copy)});
   }
   void signal(Stream& stream, int peer, std::uint64_t* flag, std::uint64_t value) override {
@@ -52,13 +54,19 @@ class LazyFabric final : public CountedFabric {
   };
 
   void deliver(Stream& stream) {
-    for (const auto& [peer, destination, bytes] : std::exchange(held_[&stream], {})) {
+    std::vector<Put> puts;
+    {
+      const std::lock_guard lock(mutex_);
+      std::swap(puts, held_[&stream]);
+    }
+    for (const auto& [peer, destination, bytes] : puts) {
       inner_->put(stream, peer, destination, bytes->data(), bytes->size());
       stream.enqueue([kept = bytes](ThreadPool&) {});  // until it is put
     }
   }
 
   std::unique_ptr<Fabric> inner_;
+  std::mutex mutex_;  // threads may put, each on its streams
   std::map<const Stream*, std::vector<Put>> held_;
 };
 
