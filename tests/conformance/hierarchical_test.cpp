@@ -154,32 +154,33 @@ std::vector<std::string> errors_of(milliseconds deadline, FunctionRef<void(Fabri
   return errors;
 }
 
-// The one that waits in vain is on one machine; on the other, ranks wait for each other, or for the first.
+// Ranks of both machines wait for one that is late, or for one that waits for it.
 TEST(HierarchicalFabric, ALateRankIsNamedOnEveryMachine) {
-  for (const int late : {1, 3}) {  // inside: 2 waits for 3; across: 0 waits for 1
+  for (const int late : {1, 3}) {
     const auto errors = errors_of(milliseconds(200), [&](Fabric& fabric, Stream& stream) {
       auto* const flag = reinterpret_cast<std::uint64_t*>(fabric.allocate(8).data);
-      const int from = late == 3 ? fabric.rank() % 2 == 0 ? fabric.rank() + 1 : 2 : late;
+      const int from = fabric.rank() == 2 ? late : 2;
       if (fabric.rank() != late) fabric.wait(stream, from, flag, 7, "chain");
       while (fabric.rank() == late) fabric.synchronize(stream);
       fabric.synchronize(stream);
     });
-    for (const std::string& error : errors)
+    for (const std::string& error : errors) {
       EXPECT_THAT(error, testing::ContainsRegex("rank [0-3] waited for rank [0-3] past the deadline of 0.2 s: chain: "
-                                                "expected 7, observed 0"))
-          << late;
+                                                "expected 7, observed 0"));
+      EXPECT_THAT(error, HasSubstr(fmt::format("rank {} is late: it does not wait for anybody", late)));
+    }
+    EXPECT_THAT(errors, testing::Each(errors[0])) << late;
   }
 }
 
 TEST(HierarchicalFabric, NamesRanksOfAMachineAsTheRunDoes) {
   const auto errors = errors_of(milliseconds(200), [](Fabric& fabric, Stream& stream) {
-    auto* const flag = reinterpret_cast<std::uint64_t*>(fabric.allocate(8).data);
-    if (fabric.rank() == 2) fabric.wait(stream, 3, flag, 7, "pair");
+    if (fabric.rank() == 2) fabric.barrier(stream, Ranks{2, 3});
     while (fabric.rank() != 2) fabric.synchronize(stream);
     fabric.synchronize(stream);
   });
   for (const std::string& error : errors) {
-    EXPECT_THAT(error, HasSubstr("rank 2 waited for rank 3 past the deadline of 0.2 s: pair"));
+    EXPECT_THAT(error, HasSubstr("rank 2 waited for rank 3 past the deadline of 0.2 s: barrier"));
     EXPECT_THAT(error, HasSubstr("rank 3 is late: it does not wait for anybody"));
   }
 }

@@ -26,7 +26,7 @@ case $mode in
   kill | begun | begun_put) pattern='rank 1 \(process [0-9]+\) has ended' ;;
   stop) pattern='rank 1 \(process [0-9]+\) has not moved for [0-9.]+ s: it is stopped' ;;
   throw) pattern='rank 1 \(process [0-9]+\) has ended with an error of its own' ;;
-  missing) pattern='rank 1 has not started' ;;
+  missing) pattern='rank 1 has not started|ranks 0, 1 have not started' ;; # one that waits for rank 1 on its machine has not met the others
   # Whoever looks once its process is gone can only say that; who looks when others have given up, for whom it waited itself.
   leave) pattern='rank 1 \(process [0-9]+\) has (closed its fabric|ended)|waited for rank 1 past the deadline' ;;
   unequal) pattern='rank 0 wants a heap of 1048576 bytes, rank 1 one of 1052672' ;;

@@ -119,15 +119,15 @@ void HierarchicalFabric::signal_add(Stream& stream, int peer, std::uint64_t* fla
 }
 
 void HierarchicalFabric::wait(Stream& stream, int from, const std::uint64_t* flag, std::uint64_t target, Tag tag) {
+  require_stream_and_peer(*this, stream, from, "wait");
   require_flag(*this, flag, "wait");
-  const auto [fabric, there] = way_to(stream, from, "wait");
-  fabric.wait(stream, there, flag, target, tag);
+  across_->wait(stream, from, flag, target, tag);
 }
 
 void HierarchicalFabric::wait_next(Stream& stream, int from, Semaphore* semaphore, Tag tag) {
+  require_stream_and_peer(*this, stream, from, "wait_next");
   require_semaphore(*this, semaphore, "wait_next");
-  const auto [fabric, there] = way_to(stream, from, "wait_next");
-  fabric.wait_next(stream, there, semaphore, tag);
+  across_->wait_next(stream, from, semaphore, tag);
 }
 
 void HierarchicalFabric::fence(Stream& stream) {

@@ -12,6 +12,9 @@
 // on one machine is that of `inside`, any other that of `across`. `across` counts a barrier by the ranks of its team, so a
 // shorter one of one rank a machine could be taken for another team's; it is not used.
 //
+// Waits are those of `across`, whoever raises the flag: it lies in the memory of both, and `across` knows of every rank whom it waits
+// for, so the error of a chain of waits through several machines names its last rank. (A barrier inside knows of its machine.)
+//
 // Order. As fabric.h says, for any mixture: before a message by one fabric a stream fences the other, so what it had put there
 // is visible to whoever sees the message. Where nothing is under way a fence is a look at a list. A fence is that of both.
 //

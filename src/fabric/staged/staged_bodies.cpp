@@ -27,13 +27,13 @@ struct Add {
   }
 };
 
-struct Load {
+struct CopyWord {
   std::uint64_t* to;
-  const std::uint64_t* flag;
+  const std::uint64_t* from;
 
   template <Group G>
   HEDDLE_HOST_DEVICE void operator()(const G& group) const {
-    if (group.lane() == 0) *to = atomic_load(flag);
+    if (group.lane() == 0) atomic_store<Order::relaxed>(to, atomic_load<Order::relaxed>(from));
   }
 };
 
@@ -70,8 +70,8 @@ void enqueue_add(Stream& stream, std::uint64_t* flag, std::uint64_t value) {
   enqueue_body(stream, kOneThread, Add{flag, value});
 }
 
-void enqueue_load(Stream& stream, std::uint64_t* to, const std::uint64_t* flag) {
-  enqueue_body(stream, kOneThread, Load{to, flag});
+void enqueue_copy_word(Stream& stream, std::uint64_t* to, const std::uint64_t* from) {
+  enqueue_body(stream, kOneThread, CopyWord{to, from});
 }
 
 void enqueue_wait(Stream& stream, const WaitLimit& limit, const WaitReason& reason, const std::uint64_t* flag,

@@ -12,8 +12,8 @@ namespace heddle::staged {
 // Releases at system scope of what the stream did before.
 void enqueue_set(Stream& stream, std::uint64_t* flag, std::uint64_t value);
 void enqueue_add(Stream& stream, std::uint64_t* flag, std::uint64_t value);
-// Copies a word by one atomic load.
-void enqueue_load(Stream& stream, std::uint64_t* to, const std::uint64_t* flag);
+// Copies a word by one load and one store, both atomic; orders nothing.
+void enqueue_copy_word(Stream& stream, std::uint64_t* to, const std::uint64_t* from);
 // Acquires; give up at the limit, and leave a record.
 void enqueue_wait(Stream& stream, const WaitLimit& limit, const WaitReason& reason, const std::uint64_t* flag,
                   std::uint64_t target);

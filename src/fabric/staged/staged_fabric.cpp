@@ -231,13 +231,27 @@ void StagedFabric::move_get(Lane& lane, const Transfer& transfer) {
   }
 }
 
+// A word, for which other ranks may be waiting, is written at once.
+void StagedFabric::move_here(Stream& stream, const Transfer& transfer) {
+  std::byte* const place = heap_.data() + transfer.offset;
+  std::byte* const to = transfer.is_put ? place : transfer.local;
+  const std::byte* const from = transfer.is_put ? transfer.local : place;
+  if (is_word(from, transfer.bytes) && is_word(to, transfer.bytes))
+    staged::enqueue_copy_word(stream, reinterpret_cast<std::uint64_t*>(to),
+                              reinterpret_cast<const std::uint64_t*>(from));
+  else if (to != from && transfer.bytes != 0)
+    enqueue_copy(stream, to, from, transfer.bytes);
+}
+
 void StagedFabric::begin(Stream& stream, const Transfer& transfer) {
+  if (transfer.peer == rank()) return;
   Lane& lane = lead(stream);
   move(lane, transfer);
   lane.begun.push_back(transfer);
 }
 
 void StagedFabric::finish(Stream& stream, const Transfer& transfer, Tag tag) {
+  if (transfer.peer == rank()) return move_here(stream, transfer);
   Lane& lane = lead(stream);
   const auto of_kind = [&](const Transfer& other) { return other.is_put == transfer.is_put; };
   const auto first = std::ranges::find_if(lane.begun, of_kind);
@@ -276,20 +290,28 @@ void StagedFabric::begin_get(Stream& stream, int peer, void* destination, const 
   begin(stream, {false, peer, static_cast<std::byte*>(destination), offset, bytes});
 }
 
+void StagedFabric::raise(Stream& stream, int peer, StagedRequest request) {
+  Lane& lane = lead(stream);
+  confirm_all_but(lane, peer, "signal");
+  if (peer != rank()) return send(lane, peer, request, nullptr);
+  follow(lane, stream, peer, "signal");
+  auto* const flag = reinterpret_cast<std::uint64_t*>(heap_.data() + request.offset);
+  if (request.kind == StagedRequest::set)
+    staged::enqueue_set(stream, flag, request.value);
+  else
+    staged::enqueue_add(stream, flag, request.value);
+}
+
 void StagedFabric::signal(Stream& stream, int peer, std::uint64_t* flag, std::uint64_t value) {
   require_stream_and_peer(*this, stream, peer, "signal");
   const std::size_t offset = require_flag(*this, flag, "signal");
-  Lane& lane = lead(stream);
-  confirm_all_but(lane, peer, "signal");
-  send(lane, peer, {.kind = StagedRequest::set, .offset = offset, .value = value}, nullptr);
+  raise(stream, peer, {.kind = StagedRequest::set, .offset = offset, .value = value});
 }
 
 void StagedFabric::signal_add(Stream& stream, int peer, std::uint64_t* flag, std::uint64_t value) {
   require_stream_and_peer(*this, stream, peer, "signal_add");
   const std::size_t offset = require_flag(*this, flag, "signal_add");
-  Lane& lane = lead(stream);
-  confirm_all_but(lane, peer, "signal");
-  send(lane, peer, {.kind = StagedRequest::add, .offset = offset, .value = value}, nullptr);
+  raise(stream, peer, {.kind = StagedRequest::add, .offset = offset, .value = value});
 }
 
 void StagedFabric::wait(Stream& stream, int from, const std::uint64_t* flag, std::uint64_t target, Tag tag) {

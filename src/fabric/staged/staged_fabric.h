@@ -6,7 +6,7 @@
 // area (staging_area.h). There a thread (staging_server.h) copies it into the device's memory, or raises a flag by a kernel of one
 // thread. A get is a request, and an answer that the proxy copies into the device. The stream goes on when the operation is
 // locally complete: it waits, by a kernel of one thread, for a word that the proxy stores. A signal holds up nothing, and a wait
-// looks at the flag in the device's memory, so no host is in its way.
+// looks at the flag in the device's memory, so no host is in its way. What a rank does to itself its stream does.
 //
 // begin_put() and begin_get() have the proxy do the operation at once, while the stream goes on; put() and get() then only wait
 // for it.
@@ -109,11 +109,13 @@ class StagedFabric final : public Fabric {
   Lane& lane_of(Stream& stream);
   Lane& lead(Stream& stream);  // its lane, whose proxy goes on when the stream has come here
   void follow(Lane& lane, Stream& stream, int peer, Tag tag);
+  void raise(Stream& stream, int peer, StagedRequest request);  // a flag
   void send(Lane& lane, int peer, StagedRequest request, const std::byte* bytes);
   void confirm_all_but(Lane& lane, int peer, Tag tag);
   void move(Lane& lane, const Transfer& transfer);
   void move_put(Lane& lane, const Transfer& transfer);
   void move_get(Lane& lane, const Transfer& transfer);
+  void move_here(Stream& stream, const Transfer& transfer);  // from this rank to itself
   void begin(Stream& stream, const Transfer& transfer);
   void finish(Stream& stream, const Transfer& transfer, Tag tag);
   std::vector<std::uint64_t> exchange(std::uint64_t value);

@@ -113,8 +113,8 @@ void StagingServer::answer(int from, int lane, const StagedRequest& request) {
   const std::byte* const place = place_of(from, request);
   host_.synchronize(messages_);  // the last answer has left
   if (request.bytes == sizeof(std::uint64_t) && is_aligned(place, sizeof(std::uint64_t))) {
-    staged::enqueue_load(*copies_, reinterpret_cast<std::uint64_t*>(word_.data()),
-                         reinterpret_cast<const std::uint64_t*>(place));
+    staged::enqueue_copy_word(*copies_, reinterpret_cast<std::uint64_t*>(word_.data()),
+                              reinterpret_cast<const std::uint64_t*>(place));
     (*copies_).synchronize();
     std::memcpy(answer_.data(), word_.data(), sizeof(std::uint64_t));
   } else {
