@@ -17,7 +17,8 @@
 // Failure. The proxies' waits have the deadline of `host`, and so have the device's. A failure of `host` ends the device's
 // waits, and a wait that gives up there is the error of all ranks. To close, a rank serves until all ranks close, as mpi does.
 //
-// No peer addresses, and nothing here may be captured in a graph (InvalidArgument): the proxy would not see a replay.
+// No peer addresses. What has a proxy must not be captured in a graph, since the proxy would not see a replay; CUDA then fails the
+// proxy's wait for its stream.
 #pragma once
 
 #include <array>
