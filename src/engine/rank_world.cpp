@@ -77,14 +77,15 @@ FabricOptions fabric_options(std::span<const Device> devices, const RankWorldOpt
 
 std::string fabric_of_processes(const Launch& launch) {
   const char* const asked = std::getenv("HEDDLE_FABRIC");
-  return asked != nullptr ? asked : launch.on_one_machine() ? "shm" : "mpi";
+  return asked != nullptr ? asked : launch.on_one_machine() ? "shm" : "hierarchical";
 }
 
 std::unique_ptr<Fabric> open_on_cpu(const Launch& launch, const FabricOptions& options) {
   const std::string name = fabric_of_processes(launch);
   auto fabric = open_fabric(name, options);
   if (fabric->device().kind != DeviceKind::cpu)
-    throw_error<InputError>("HEDDLE_FABRIC: {} has ranks on GPUs; a model on processes runs over shm or mpi", name);
+    throw_error<InputError>(
+        "HEDDLE_FABRIC: {} has ranks on GPUs; a model on processes runs over shm, mpi or hierarchical", name);
   return fabric;
 }
 

@@ -33,6 +33,7 @@ class CountedFabric : public Fabric {
     return inner_->offset_of(place, bytes);
   }
   Peers peers(std::span<const int> team) const override { return inner_->peers(team); }
+  Ranks addressable() const override { return inner_->addressable(); }
   void put(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) override;
   void get(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) override;
   void begin_put(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) override {

@@ -35,6 +35,10 @@ Peers Fabric::peers() const {
   return peers(world_of(*this));
 }
 
+Ranks Fabric::addressable() const {
+  return has(Capability::peer_addresses) ? world_of(*this) : Ranks{};
+}
+
 void Fabric::begin_put(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) {
   require_stream_and_peer(*this, stream, peer, "begin_put");
   require_symmetric(*this, destination, bytes, "begin_put");

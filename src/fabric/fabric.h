@@ -48,7 +48,7 @@ namespace heddle {
 // Features that not every fabric has. Plans and collectives check what they need when they are built
 // (require_capability).
 enum class Capability : std::uint8_t {
-  peer_addresses,     // loads and stores reach a peer's memory: peers() works, and so does one_sided.h
+  peer_addresses,     // loads and stores reach every peer's memory: peers() works, and so does one_sided.h
   device_initiated,   // from inside kernels, too
   several_machines,   // ranks need not share one machine
   vendor_collectives  // NCCL's collectives
@@ -76,6 +76,9 @@ struct FabricOptions {
   std::chrono::nanoseconds deadline{std::chrono::seconds(10)};  // of each wait
   std::chrono::nanoseconds join_deadline{0};  // of the ranks' coming together; 0: as `deadline`, and a
                                               // minute on GPUs, whose drivers start slowly
+
+  // The number by which errors name rank 0: of a fabric inside a machine, the machine's first rank in the run. At most 127.
+  int first_rank = 0;
 
   std::chrono::nanoseconds limit_to_join() const { return join_deadline.count() > 0 ? join_deadline : deadline; }
 };
@@ -112,9 +115,12 @@ class Fabric {
   void meet() { static_cast<void>(allocate(0)); }
 
   // The addresses by which kernels and CPU threads reach the ranks of `team`, in that order; the caller must be one of
-  // them. Valid as long as the fabric. Throws InvalidArgument without Capability::peer_addresses.
+  // them. Valid as long as the fabric. Throws InvalidArgument where the team has a rank that is not addressable().
   virtual Peers peers(std::span<const int> team) const = 0;
   Peers peers() const;  // of the whole world
+  // The ranks that peers() reaches, rising, this one among them: all with Capability::peer_addresses, those of this machine
+  // on a hierarchical fabric; none where there are no addresses.
+  virtual Ranks addressable() const;
 
   // The peer's side (a put's `destination`, a get's `source`, `flag`) is an address in this rank's symmetric heap. The
   // other side may be any memory of device(): null is rejected (InvalidArgument), other addresses are not checked.

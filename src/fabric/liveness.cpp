@@ -37,16 +37,17 @@ bool may_end(const RankStatus& status) {
 }
 
 // What `rank`, which others wait for, does itself.
-std::string what_it_does(int rank, const RankStatus& status) {
-  const std::string name = name_of(rank, status, state_of(status.process));
+std::string what_it_does(int rank, const RankStatus& status, int first_rank) {
+  const std::string name = name_of(first_rank + rank, status, state_of(status.process));
   if (status.stage == RankStatus::absent) return name + " has not started";
   if (status.stage != RankStatus::joined) return name + " has closed its fabric";
   if (status.waits_for < 0) return name + " is late: it does not wait for anybody";
   const std::string_view tag = status.tag.view();
-  return fmt::format("{} waits for rank {}{}", name, status.waits_for, tag.empty() ? "" : fmt::format(" ({})", tag));
+  return fmt::format("{} waits for rank {}{}", name, first_rank + status.waits_for,
+                     tag.empty() ? "" : fmt::format(" ({})", tag));
 }
 
-std::string chain_of_waits(int rank, int from, std::span<const RankStatus> ranks) {
+std::string chain_of_waits(int rank, int from, std::span<const RankStatus> ranks, int first_rank) {
   std::string text;
   std::vector<bool> passed(ranks.size(), false);
   for (int next = from; next >= 0 && next < static_cast<int>(ranks.size());) {
@@ -56,7 +57,7 @@ std::string chain_of_waits(int rank, int from, std::span<const RankStatus> ranks
       break;
     }
     passed[i] = true;
-    add(text, what_it_does(next, ranks[i]));
+    add(text, what_it_does(next, ranks[i], first_rank));
     next = ranks[i].stage == RankStatus::joined ? ranks[i].waits_for : -1;
   }
   return text;
@@ -72,15 +73,17 @@ Loss loss_of(int rank, const RankStatus& status, const LivenessLimits& limits) {
   return {};
 }
 
-std::string who_is_late(int rank, int from, std::span<const RankStatus> ranks, const LivenessLimits& limits) {
+std::string who_is_late(int rank, int from, std::span<const RankStatus> ranks, const LivenessLimits& limits,
+                        int first_rank) {
   std::string text;
   for (int peer = 0; peer < static_cast<int>(ranks.size()); ++peer) {
     const RankStatus& status = ranks[static_cast<std::size_t>(peer)];
     if (peer == rank || may_end(status)) continue;
     const ProcessState state = state_of(status.process);
-    if (state == ProcessState::gone || status.silence > limits.deadline / 4) add(text, why_lost(peer, status, state));
+    if (state == ProcessState::gone || status.silence > limits.deadline / 4)
+      add(text, why_lost(first_rank + peer, status, state));
   }
-  return text.empty() ? chain_of_waits(rank, from, ranks) : text;
+  return text.empty() ? chain_of_waits(rank, from, ranks, first_rank) : text;
 }
 
 std::string silent_machines(int rank, std::span<const MachineRanks> machines, std::span<const RankStatus> ranks,

@@ -53,8 +53,9 @@ Loss loss_of(int rank, const RankStatus& status, const LivenessLimits& limits);
 // For the error of a wait of `rank` for `from` that has given up (-1: for all): the ranks that have ended, or have been
 // silent for a quarter of the deadline; if there are none, the chain of waits that begins with `from` and its last
 // rank: "rank 1 waits for rank 2 (barrier); rank 2 is late: it does not wait for anybody". At most a few hundred
-// characters; empty if nothing is known. `ranks` is by rank; the own entry is not looked at.
-std::string who_is_late(int rank, int from, std::span<const RankStatus> ranks, const LivenessLimits& limits);
+// characters; empty if nothing is known. `ranks` is by rank; the own entry is not looked at. Names rank 0 `first_rank`.
+std::string who_is_late(int rank, int from, std::span<const RankStatus> ranks, const LivenessLimits& limits,
+                        int first_rank = 0);
 
 // A machine of which some ranks are, by its name.
 struct MachineRanks {

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/printable.h"
+#include "fabric/hierarchical/processes.h"
 #include "fabric/launch.h"
 #include "fabric/mpi/mpi_fabric.h"
 #include "fabric/nvlink/nvlink_ranks.h"
@@ -29,7 +30,16 @@ const std::vector<Entry>& entries() {
                                                          {.fabric = options, .memory = PeerMemoryKind::cuda_ipc});
                           }});
     }
-    if constexpr (HEDDLE_MPI) built_in.push_back({"mpi", &open_mpi_fabric});
+    if constexpr (HEDDLE_MPI) {
+      built_in.push_back({"mpi", [](const FabricOptions& options) { return open_mpi_fabric(options); }});
+      built_in.push_back({"hierarchical", [](const FabricOptions& options) {
+                            return join_hierarchical_processes(read_launch(), options);
+                          }});
+      if constexpr (kHaveCuda)
+        built_in.push_back({"hierarchical-nvlink", [](const FabricOptions& options) {
+                              return join_hierarchical_gpus(read_launch(), options);
+                            }});
+    }
     return built_in;
   }();
   return all;

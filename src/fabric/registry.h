@@ -9,8 +9,9 @@
 
 namespace heddle {
 
-// "shm", and "mpi" and "nvlink" in builds that have them; "nvlink-ipc" is nvlink with its memory from plain CUDA
-// instead of NCCL (nvlink/nvlink.h).
+// "shm", and "mpi", "hierarchical" (shm inside a machine, mpi across) and "nvlink" in builds that have them; "nvlink-ipc" is
+// nvlink with its memory from plain CUDA instead of NCCL (nvlink/nvlink.h), "hierarchical-nvlink" that inside machines and GPU
+// memory staged through the host across (hierarchical/processes.h).
 std::vector<std::string_view> fabric_names();
 
 // Collective, by every process that mpirun (or `heddle launch`) has started for this run: this process's rank. Throws

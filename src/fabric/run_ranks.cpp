@@ -11,6 +11,7 @@
 #include "base/printable.h"
 #include "base/team.h"
 #include "base/thread_pool.h"
+#include "fabric/hierarchical/threads.h"
 #include "fabric/launch.h"
 #include "fabric/nvlink/nvlink_ranks.h"
 #include "fabric/registry.h"
@@ -74,6 +75,7 @@ void run_threads(int ranks, RankMain rank_main, const Options&... options) {
 void run_ranks(std::string_view fabric, int ranks, const FabricOptions& options, RankMain rank_main) {
   if (started_by_mpirun()) return run_process(fabric, options, rank_main);
   if (fabric == "shm") return run_threads<ShmThreads>(ranks, rank_main, options);
+  if (fabric == "hierarchical") return run_threads<HierarchicalThreads>(ranks, rank_main, options);
   if constexpr (kHaveCuda) {
     NvlinkOptions nvlink{.fabric = options};
     if (fabric == "nvlink") return run_threads<NvlinkThreads>(ranks, rank_main, nvlink);

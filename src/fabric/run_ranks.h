@@ -10,7 +10,8 @@
 namespace heddle {
 
 // If mpirun (`heddle launch`) started this process, it is one rank of the run, and `ranks` is ignored. Otherwise starts
-// `ranks` ranks as threads of this process, on host memory ("shm") or each on a GPU of its own ("nvlink"). Calls
+// `ranks` ranks as threads of this process, on host memory ("shm", or "hierarchical", where groups of them stand for machines)
+// or each on a GPU of its own ("nvlink"). Calls
 // rank_main on each with its fabric and a stream of the fabric's device, and returns when all have returned. An
 // exception of one rank ends the others' waits; the first is rethrown. Throws InputError for a fabric that this build
 // does not have, or that needs processes.

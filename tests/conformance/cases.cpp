@@ -34,24 +34,25 @@ std::span<const Case> all_cases() {
       {"causality", messages_are_causal, 3},
       {"flag_reuse", flags_are_used_again},
       {"store_buffering_barrier", store_buffering_with_barrier, 2},
-      {"store_buffering", store_buffering, 2, true},
-      {"device_copies", device_moves_bytes, 1, true},
-      {"device_waits", device_waits, 1, true},
-      {"device_atomics", atomics_under_contention, 1, true},
-      {"device_teams", team_peers_are_the_teams, 1, true},
+      {"store_buffering", store_buffering, 2, Addresses::of_all},
+      {"device_copies", device_moves_bytes, 1, Addresses::of_all},
+      {"device_waits", device_waits, 1, Addresses::of_all},
+      {"device_atomics", atomics_under_contention, 1, Addresses::of_all},
+      {"device_teams", team_peers_are_the_teams, 1, Addresses::of_some},
       {"semaphore", semaphores_count_messages},
       {"replay", programs_run_again_and_again},
       {"replay_rejects_values", captured_values_are_rejected},
-      {"device_semaphores", device_semaphores, 1, true},
-      {"device_word", a_word_is_put_at_once, 1, true},
-      {"device_groups", groups_wait_apart, 1, true},
+      {"device_semaphores", device_semaphores, 1, Addresses::of_all},
+      {"device_word", a_word_is_put_at_once, 1, Addresses::of_all},
+      {"device_groups", groups_wait_apart, 1, Addresses::of_all},
   };
   return kCases;
 }
 
 std::string_view reason_to_skip(const Case& one, const Fabric& fabric) {
   if (fabric.size() < one.min_ranks) return "needs more ranks";
-  if (one.needs_peer_addresses && !fabric.has(Capability::peer_addresses)) return "needs peer addresses";
+  if (one.needs == Addresses::of_all && !fabric.has(Capability::peer_addresses)) return "needs peer addresses";
+  if (one.needs == Addresses::of_some && fabric.addressable().empty()) return "needs addresses of some ranks";
   return {};
 }
 

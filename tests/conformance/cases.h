@@ -1,6 +1,7 @@
 // What every fabric must do, as functions of a rank. All ranks run the same cases in the same order.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <span>
 #include <string_view>
@@ -9,11 +10,14 @@
 
 namespace heddle::conformance {
 
+// Of which ranks a case needs the addresses.
+enum class Addresses : std::uint8_t { of_none, of_some, of_all };
+
 struct Case {
   std::string_view name;
   void (*run)(Context&);  // throws CheckFailed, or what the fabric throws
   int min_ranks = 1;
-  bool needs_peer_addresses = false;
+  Addresses needs = Addresses::of_none;
 };
 
 std::span<const Case> all_cases();

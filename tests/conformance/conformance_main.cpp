@@ -26,7 +26,8 @@ struct Arguments {
 };
 
 void add_options(CLI::App& app, Arguments& arguments) {
-  app.add_option("--fabric", arguments.fabric, "shm, mpi, nvlink or nvlink-ipc")->capture_default_str();
+  app.add_option("--fabric", arguments.fabric, "shm, mpi, hierarchical, nvlink, nvlink-ipc or hierarchical-nvlink")
+      ->capture_default_str();
   app.add_option("--threads", arguments.threads, "ranks as threads (not mpi); without it ranks are processes")
       ->check(CLI::Range(1, kMaxPeers));
   app.add_option("--case", arguments.course.only, "one case alone");

@@ -297,10 +297,11 @@ void atomics_under_contention(Context& context) {
 }
 
 void team_peers_are_the_teams(Context& context) {
-  // The world backwards, and one without its last rank: flags go round in the team's order.
-  Ranks backwards(static_cast<std::size_t>(context.size()));
-  std::iota(backwards.rbegin(), backwards.rend(), 0);
-  Ranks fewer(backwards.begin() + (context.size() > 1 ? 1 : 0), backwards.end());
+  // The ranks with addresses backwards, and all but the last: flags go round in the team's order. On several machines each has
+  // its teams.
+  Ranks backwards = context.fabric().addressable();
+  std::reverse(backwards.begin(), backwards.end());
+  Ranks fewer(backwards.begin() + (backwards.size() > 1 ? 1 : 0), backwards.end());
   for (const Ranks& team : {backwards, fewer}) {
     context.clear_flags();
     context.write(context.left(), Bytes(256));

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# mpi_failure.sh HEDDLE MPI_RANK MODE: of four ranks, rank 1 fails as MODE says; the run must fail, every other rank must
+# mpi_failure.sh HEDDLE MPI_RANK MODE [FABRIC]: of four ranks, rank 1 fails as MODE says; the run must fail, every other rank must
 # have named rank 1 (again: have been refused a second fabric), and nothing may be left behind.
 set -euo pipefail
-heddle=$1 rank=$2 mode=$3
+heddle=$1 rank=$2 mode=$3 fabric=${4:-mpi}
 
 fail() {
   echo "mpi_failure: $mode: $*"
@@ -19,14 +19,14 @@ name=mpir$$
 cp "$rank" "$folder/$name"
 
 status=0
-output=$("$heddle" launch -n 4 -- "$folder/$name" "$mode" 4000 2>&1 </dev/null) || status=$?
+output=$("$heddle" launch -n 4 -- "$folder/$name" "$mode" 4000 "$fabric" 2>&1 </dev/null) || status=$?
 [ "$status" != 0 ] || fail "the exit status is 0"
 
 case $mode in
   kill | begun | begun_put) pattern='rank 1 \(process [0-9]+\) has ended' ;;
   stop) pattern='rank 1 \(process [0-9]+\) has not moved for [0-9.]+ s: it is stopped' ;;
   throw) pattern='rank 1 \(process [0-9]+\) has ended with an error of its own' ;;
-  missing) pattern='rank 1 has not started' ;;
+  missing) pattern='rank 1 has not started|ranks 0, 1 have not started' ;; # one that waits for rank 1 on its machine has not met the others
   # Whoever looks once its process is gone can only say that; who looks when others have given up, for whom it waited itself.
   leave) pattern='rank 1 \(process [0-9]+\) has (closed its fabric|ended)|waited for rank 1 past the deadline' ;;
   unequal) pattern='rank 0 wants a heap of 1048576 bytes, rank 1 one of 1052672' ;;

@@ -1,4 +1,4 @@
-// A rank for mpi_failure.sh: mpi_rank MODE DEADLINE_MS. The ranks pass a token round and round; rank 1 then is killed
+// A rank for mpi_failure.sh: mpi_rank MODE DEADLINE_MS [FABRIC]. The ranks pass a token round and round; rank 1 then is killed
 // or stops (kill, stop), returns early (leave), never opens its fabric (missing), wants another heap (unequal), ends with
 // an error (throw), or is killed while the others get from it and from each other (begun) or put (begun_put). Each other rank prints its own
 // number and the error, and ends with 1. `again`: rank 1 is killed, and each other rank then opens a second fabric; the
@@ -38,12 +38,12 @@ void put_to_all(Fabric& fabric, Stream& stream, std::byte* there, std::size_t by
   fabric.synchronize(stream);
 }
 
-void run(std::string_view mode, FabricOptions options) {
+void run(std::string_view mode, std::string_view name, FabricOptions options) {
   const bool odd_one = read_launch().rank == 1;
   if (mode == "missing" && odd_one) ::pause();
   if (mode == "unequal" && odd_one) options.heap_bytes += 4096;
   ThreadPool pool(1);
-  const std::unique_ptr<Fabric> fabric = open_fabric("mpi", options);
+  const std::unique_ptr<Fabric> fabric = open_fabric(name, options);
   Stream stream(pool);
   auto* flag = reinterpret_cast<std::uint64_t*>(fabric->allocate(64).data);
   constexpr std::size_t kBytes = std::size_t{200} << 10;
@@ -69,17 +69,18 @@ void run(std::string_view mode, FabricOptions options) {
 }  // namespace heddle
 
 int main(int argc, char** argv) {
-  if (argc != 3) return 2;
+  if (argc != 3 && argc != 4) return 2;
   ::alarm(60);  // whatever happens, it ends
+  const char* const fabric = argc == 4 ? argv[3] : "mpi";
   const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
   const heddle::FabricOptions options{.heap_bytes = 1 << 20,
                                       .deadline = std::chrono::milliseconds(std::atoll(argv[2]))};
   try {
     try {
-      heddle::run(argv[1], options);
+      heddle::run(argv[1], fabric, options);
     } catch (const std::exception&) {
       if (std::string_view(argv[1]) != "again") throw;
-      heddle::run(argv[1], options);
+      heddle::run(argv[1], fabric, options);
     }
     return 0;
   } catch (const std::exception& error) {

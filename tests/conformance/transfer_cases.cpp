@@ -294,10 +294,22 @@ void capabilities_are_true(Context& context) {
   expect(!fabric.name().empty(), "the fabric has no name");
   expect(fabric.rank() >= 0 && fabric.rank() < fabric.size(), "rank {} of {}", fabric.rank(), fabric.size());
   expect(fabric.device() == context.stream().device(), "the fabric is not of its stream's device");
+  const Ranks reached = fabric.addressable();
+  if (!reached.empty()) {
+    const Peers peers = fabric.peers(reached);
+    expect(peers.size == static_cast<int>(reached.size()), "{} peers of {} ranks", peers.size, reached.size());
+    for (int i = 0; i < peers.size; ++i) {
+      const int rank = reached[static_cast<std::size_t>(i)];
+      expect(peers.world_rank(i) == rank, "rank {} has the name {}", rank, peers.world_rank(i));
+      expect((i == peers.rank) == (rank == fabric.rank()), "rank {} of the team is rank {}", peers.rank, fabric.rank());
+    }
+    expect(peers.at(peers.rank, context.left()) == context.left(), "the own heap is not where it is");
+  }
   if (fabric.has(Capability::peer_addresses)) {
+    expect(static_cast<int>(reached.size()) == fabric.size(), "{} ranks of {} have addresses", reached.size(),
+           fabric.size());
     const Peers peers = fabric.peers();
     expect(peers.rank == fabric.rank() && peers.size == fabric.size(), "peers of another world");
-    expect(peers.at(fabric.rank(), context.left()) == context.left(), "the own heap is not where it is");
     expect(peers.waits.record != nullptr, "waits have nowhere to report");
     require_capability(fabric, Capability::peer_addresses, "this case");
   } else {
@@ -307,7 +319,7 @@ void capabilities_are_true(Context& context) {
     } catch (const InvalidArgument&) {
       refused = true;
     }
-    expect(refused, "there are no peer addresses, and peers() gives some");
+    expect(refused, "not all ranks have addresses, and peers() gives some of all");
   }
   context.meet();
 }

@@ -26,7 +26,9 @@ if [ "$2" = death ]; then
 fi
 conformance=$2 collective=$3 model=$4
 launch "$conformance" --fabric mpi --rounds 20 --deadline 60
-launch_on 2 "$conformance" --fabric mpi --rounds 5 --deadline 60  # by memory and by messages
+for fabric in mpi hierarchical; do # by memory and by messages
+  launch_on 2 "$conformance" --fabric $fabric --rounds 5 --deadline 60
+done
 launch "$collective" --fabric mpi --deadline 60 | tee "$folder/sums"
 grep -q 'rank 1: 1048576 of 1048576 sums are 3' "$folder/sums"
 # One model, a rank on each machine: the text of one rank.

@@ -168,10 +168,16 @@ TEST(SequenceBench, RejectsWhatAFigureDoesNotTake) {
       {12, {"--tflops", "3"}, "figure 12 does not take --tflops"},
       {12, {"--batch", "3"}, "figure 12 does not take --batch"},
       {12, {"--head-dim", "32,64"}, "one --head-dim"},
-      {8, {"--machines", "2", "--gpus", "2", "--ulysses", "3"}, "3 does not divide 4 ranks"},
+      {8,
+       {"--machines", "2", "--gpus", "2", "--ulysses", "3"},
+       "3 does not divide 4 ranks. usp, tas, torus and one_sided take a degree of 1, 2, 4; "
+       "without a degree there is also ring, ulysses"},
       {10, {"--machines", "2", "--fabric", "nosuch"}, "nosuch"},
       {10, {"--machines", "2", "--strategy", "usp,nosuch"}, "nosuch"},
-      {10, {"--machines", "2", "--heads", "3", "--strategy", "ulysses"}, "does not divide 3 heads"},
+      {10,
+       {"--machines", "2", "--heads", "3", "--strategy", "ulysses"},
+       "does not divide 3 heads. usp, tas, torus and one_sided take a degree of 1; without a degree there is also "
+       "ring"},
       {10, {"--cfg"}, "--cfg is of measured layers"},
       {10, {"--machines", "2", "--batch", "3", "--cfg"}, "2 halves of a batch of 3"},
       {10, {"--machines", "3", "--cfg"}, "3 machines of 1 GPUs do not divide"},

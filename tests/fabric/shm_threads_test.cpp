@@ -46,6 +46,7 @@ TEST(ShmThreads, RefusesWorldsAndOptionsThatMakeNoSense) {
   EXPECT_THROW(ShmThreads(2, {.heap_bytes = std::size_t(-1)}), InputError);
   EXPECT_THROW(ShmThreads(2, {.heap_bytes = std::size_t(1) << 63}), InputError);
   EXPECT_THROW(ShmThreads(2, {.deadline = milliseconds(0)}), InvalidArgument);
+  EXPECT_THROW(ShmThreads(2, {.first_rank = 127}), InvalidArgument) << "names are of 0 to 127";
 }
 
 TEST(ShmThreads, GivesARankOnce) {

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # sequence_machines.sh HEDDLE CASES [PLACEMENT... | cut | timed MACHINES RANKS MBIT BENCH_ARGS...]: every strategy of sequence
-# parallelism against float64 on `mpi` over TCP between "machines" (MACHINESxRANKS, by default 2x2), one placement after
-# the other. With `cut`, the second of two machines' links goes down in the middle of layers:
+# parallelism against float64 on `mpi` and on `hierarchical`, over TCP between "machines" (MACHINESxRANKS, by default 2x2), one
+# placement after the other. With `cut`, the second of two machines' links goes down in the middle of layers:
 # the run must end and name machine and rank. With `timed`, layers are timed instead, on MACHINES of RANKS ranks whose
-# links carry MBIT Mbit/s each way, of which 0.95 are payload, while computation is replaced by timed waits. Exit status 77,
+# links carry MBIT Mbit/s each way, of which 0.95 are payload, while computation is replaced by timed waits (SEQUENCE_FABRIC: over
+# another fabric than mpi). Exit status 77,
 # with the reason, where namespaces may not be made.
 set -euo pipefail
 heddle=$1 cases=$2
@@ -17,8 +18,8 @@ if [ "${3:-}" = timed ]; then
   shape_links "$mbit"
   # Large messages by sends alone: with Open MPI's puts they fill 0.5 of such a link.
   export OMPI_MCA_btl_tcp_flags=send,inplace,need-ack,need-csum,hetero-rdma
-  launch_on "$ranks" "$heddle" bench sequence-attention --figure 10 --machines "$machines_of" --gpus "$ranks" --fabric mpi \
-    --timed-waits --machine-gbps "$(awk "BEGIN { print 0.95 * $mbit / 8000 }")" "$@"
+  launch_on "$ranks" "$heddle" bench sequence-attention --figure 10 --machines "$machines_of" --gpus "$ranks" \
+    --fabric "${SEQUENCE_FABRIC:-mpi}" --timed-waits --machine-gbps "$(awk "BEGIN { print 0.95 * $mbit / 8000 }")" "$@"
   exit
 fi
 if [ "${3:-}" = cut ]; then
@@ -51,6 +52,6 @@ done
 make_machines "$most" 10.98.0
 for each in "${placements[@]}"; do
   machines=${each%x*} begin=$SECONDS  # the first of those that were made
-  launch_on "${each#*x}" "$cases" mpi "$each" >/dev/null
+  for fabric in mpi hierarchical; do launch_on "${each#*x}" "$cases" $fabric "$each" >/dev/null; done
   echo "$each: every strategy that fits is within its bound of float64, $((SECONDS - begin)) s"
 done

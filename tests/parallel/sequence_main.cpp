@@ -5,8 +5,8 @@
 //
 // The placements come one after the other; of one that is smaller than the run, teams run beside each other. Layers have
 // as many heads as ranks, so that Ulysses takes all ranks, and a fraction of that, so that a ring goes over the rest. With
-// --late, so many layers of each strategy with such a ring follow while every transfer is late at random, and each must
-// repeat the bits of the first. Says "begun" when all ranks have come together.
+// --late, so many layers follow of Ulysses with the many heads, and of each other strategy with such a ring, while every
+// transfer is late at random, and each must repeat the bits of the first. Says "begun" when all ranks have come together.
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -83,10 +83,11 @@ int run_cases(Fabric& inner, Stream& stream, const Placement& placement, int lat
                  placement.machines, placement.ranks_per_machine, of.num_heads, why.c_str());
   };
   for (const SequenceStrategy strategy : kSequenceStrategies) run(inner, strategy, 4);
+  run(late, SequenceStrategy::ulysses, late_layers);
   of.num_heads = degree_with_a_ring(ranks);
   for (const SequenceStrategy strategy : kSequenceStrategies) {
     if (of.num_heads < ranks) run(inner, strategy, 4);
-    run(late, strategy, late_layers);
+    if (strategy != SequenceStrategy::ulysses) run(late, strategy, late_layers);
   }
   return off;
 }

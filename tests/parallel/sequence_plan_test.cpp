@@ -198,7 +198,9 @@ TEST(SequencePlan, RejectsBadSizesWithTheReason) {
       "3 machines of 3 GPUs do not divide into two halves");
   rejects([](SequenceRequest& r) { r.batch = r.num_heads = 1 << 30; }, "overflows");
   rejects([](SequenceRequest& r) { r.degree = 5; },
-          "a Ulysses degree of 5 does not divide 32 ranks and 24 heads. usp, tas and torus take 1, 2, 4, 8");
+          "a Ulysses degree of 5 does not divide 32 ranks and 24 heads. usp, tas, torus and one_sided take a degree of "
+          "1, 2, 4, 8; without "
+          "a degree there is also ring");
 }
 
 }  // namespace

@@ -82,8 +82,7 @@ std::vector<NamedShape> shapes_of(int figure, const MeasuredLayers& of) {
 std::vector<std::optional<int>> degrees_of(int figure, const MeasuredLayers& of, int ranks) {
   std::vector<std::optional<int>> degrees(of.degrees.begin(), of.degrees.end());
   if (degrees.empty() && (figure == 7 || figure == 8))
-    for (int degree = 1; degree <= ranks; ++degree)
-      if (ranks % degree == 0 && of.heads % degree == 0) degrees.emplace_back(degree);
+    for (const int degree : ulysses_degrees(ranks, of.heads)) degrees.emplace_back(degree);
   if (degrees.empty()) degrees.emplace_back();
   return degrees;
 }
@@ -94,7 +93,7 @@ std::vector<FigureLayer> layers_of(int figure, const MeasuredLayers& of, const S
     const auto& [name, teams, shape] = of_figure;
     for (const int degree : of.degrees)
       if (const std::string why = why_not(SequenceStrategy::tas, teams.placement, of.heads, degree); !why.empty())
-        throw_error<InputError>("bench sequence-attention: {}", why);
+        throw_error<InputError>("bench sequence-attention: {}. {}", why, what_fits(teams.placement.size(), of.heads));
     SequenceRates of_team = rates.of(shape.head_dim);
     of_team.machine_link_bytes /= teams.on_a_machine;
     bool is_first_degree = true;
@@ -114,8 +113,9 @@ std::vector<FigureLayer> layers_of(int figure, const MeasuredLayers& of, const S
       is_first_degree = false;
     }
     if (layers.empty())  // Ring takes any, so some were asked for
-      throw_error<InputError>("bench sequence-attention: {}",
-                              why_not(of.strategies.front(), teams.placement, of.heads));
+      throw_error<InputError>("bench sequence-attention: {}. {}",
+                              why_not(of.strategies.front(), teams.placement, of.heads),
+                              what_fits(teams.placement.size(), of.heads));
   }
   return layers;
 }

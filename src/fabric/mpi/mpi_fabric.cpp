@@ -2,6 +2,7 @@
 
 #include <mpi.h>
 
+#include <atomic>
 #include <utility>
 
 #include "base/error.h"
@@ -15,7 +16,7 @@ namespace {
 // Checks what it is given and enqueues; MpiWorld does it.
 class MpiFabric final : public Fabric, public MessageExchange {
  public:
-  MpiFabric(const Launch& launch, const FabricOptions& options);
+  MpiFabric(const Launch& launch, const FabricOptions& options, std::byte* heap);
 
   std::string_view name() const override { return "mpi"; }
   int rank() const override { return world_.rank(); }
@@ -55,11 +56,11 @@ class MpiFabric final : public Fabric, public MessageExchange {
   SymmetricHeap heap_;
   MpiWorld world_;
   Peers peers_;  // of the whole world, with shared heaps
-  bool has_begun_puts_ = false, has_begun_gets_ = false;
+  std::atomic<bool> has_begun_puts_ = false, has_begun_gets_ = false;
 };
 
-MpiFabric::MpiFabric(const Launch& launch, const FabricOptions& options)
-    : heap_(options.heap_bytes), world_(launch, options) {
+MpiFabric::MpiFabric(const Launch& launch, const FabricOptions& options, std::byte* heap)
+    : heap_(options.heap_bytes), world_(launch, options, heap) {
   const SharedHeaps* const shared = world_.shared_heaps();
   if (shared == nullptr) return;
   peers_ = {.rank = rank(), .size = size(), .waits = world_.wait_limit()};
@@ -167,12 +168,16 @@ void MpiFabric::synchronize(Stream& stream) {
 }  // namespace
 
 std::unique_ptr<Fabric> open_mpi_fabric(const FabricOptions& options) {
+  return open_mpi_fabric(options, nullptr);
+}
+
+std::unique_ptr<Fabric> open_mpi_fabric(const FabricOptions& options, std::byte* heap) {
   const Launch launch = read_launch();
   require(options.deadline.count() > 0, "mpi: the deadline is {} ns, not above 0", options.deadline.count());
   constexpr std::size_t kMost = std::size_t{1} << 46;  // beyond any machine's memory, and far from an overflow
   if (options.heap_bytes > kMost)
     throw_error<InputError>("mpi: a heap of {} bytes is more than a machine has", options.heap_bytes);
-  return std::make_unique<MpiFabric>(launch, options);
+  return std::make_unique<MpiFabric>(launch, options, heap);
 }
 
 }  // namespace heddle

@@ -2,6 +2,7 @@
 // says how it works.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 
 #include "fabric/fabric.h"
@@ -18,5 +19,9 @@ namespace heddle {
 // (MPI_Init, when a rank never starts), the process prints an error that names the rank, and exits with status 1. After
 // a failure the process must not call MPI, which may still write to memory that was given to it.
 std::unique_ptr<Fabric> open_mpi_fabric(const FabricOptions& options = {});
+
+// The same with a heap that is the caller's: zeroed memory of options.heap_bytes, which outlives the fabric. Every rank gives
+// one. Ranks then reach each other by messages alone, also on one machine.
+std::unique_ptr<Fabric> open_mpi_fabric(const FabricOptions& options, std::byte* heap);
 
 }  // namespace heddle

@@ -76,7 +76,7 @@ struct BarrierMessage {
 
 }  // namespace
 
-MpiWorld::MpiWorld(const Launch& launch, const FabricOptions& options)
+MpiWorld::MpiWorld(const Launch& launch, const FabricOptions& options, std::byte* heap)
     : launch_(launch),
       heap_bytes_(options.heap_bytes),
       exceptions_at_start_(std::uncaught_exceptions()),
@@ -87,6 +87,7 @@ MpiWorld::MpiWorld(const Launch& launch, const FabricOptions& options)
               .one_machine = launch.on_one_machine(),
               .deadline = options.deadline,
               .join_deadline = options.limit_to_join()}) {
+  heap_ = heap;
   try {
     open();
     start_progress();
@@ -139,7 +140,10 @@ void MpiWorld::open() {
     const std::uint64_t theirs = heaps[static_cast<std::size_t>(other)];
     require(theirs == heaps[0], "mpi: rank 0 wants a heap of {} bytes, rank {} one of {}", heaps[0], other, theirs);
   }
-  if (!share_heaps()) open_own_heap();
+  if (heap_ != nullptr) return serve_own_heap();
+  if (share_heaps()) return;
+  open_own_heap();
+  serve_own_heap();
 }
 
 bool MpiWorld::share_heaps() {
@@ -211,6 +215,9 @@ void MpiWorld::open_own_heap() {
     own_heap_ = std::make_unique<Mapping>(Mapping::anonymous(std::max(heap_bytes_, std::size_t{1})));
     heap_ = own_heap_->data();
   }
+}
+
+void MpiWorld::serve_own_heap() {
   {
     const RankWatch::Call call(watch_, "MPI_Comm_dup", -1);
     check_mpi("MPI_Comm_dup", MPI_Comm_dup(messages_, &memory_));

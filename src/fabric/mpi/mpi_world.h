@@ -33,8 +33,8 @@ enum class SignalKind : std::uint8_t { set, add };
 // Any thread may call them.
 class MpiWorld {
  public:
-  // Collective, as open_mpi_fabric says.
-  MpiWorld(const Launch& launch, const FabricOptions& options);
+  // Collective, as open_mpi_fabric says. `heap` is the caller's; null: an own one.
+  MpiWorld(const Launch& launch, const FabricOptions& options, std::byte* heap);
   MpiWorld(const MpiWorld&) = delete;
   MpiWorld& operator=(const MpiWorld&) = delete;
   // Collective, too, unless an exception is on its way: the other ranks are then told that this one has ended.
@@ -81,6 +81,7 @@ class MpiWorld {
   bool share_heaps();             // collective; false on every rank if it cannot be, or is not to be, on one
   void share_heaps_of_machine();  // collective; leaves near_ empty where it cannot be, or is not to be
   void open_own_heap();
+  void serve_own_heap();
   void close();
   void leave_behind();
   void serve_others(const std::stop_token& stop);
@@ -175,9 +176,9 @@ class MpiWorld {
   int largest_tag_ = 32767;  // of both; MPI promises so much
   std::byte* heap_ = nullptr;
   std::optional<SharedHeaps> shared_;  // or else all of these:
-  std::optional<SharedHeaps> near_;    // of this machine's ranks, from first_near_ on; empty: own_heap_ is not
+  std::optional<SharedHeaps> near_;    // of this machine's ranks, from first_near_ on
   int first_near_ = 0;
-  std::unique_ptr<Mapping> own_heap_;
+  std::unique_ptr<Mapping> own_heap_;  // where heap_ is neither shared nor the caller's
   MPI_Comm memory_ = MPI_COMM_NULL;
   std::unique_ptr<HeapServer> server_;  // of heap_
   MpiCheck check_ = [this](const char* call, int code, int peer) { check(call, code, peer); };

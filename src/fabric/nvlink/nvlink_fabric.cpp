@@ -255,8 +255,8 @@ void NvlinkFabric::wait_until_idle(std::chrono::nanoseconds limit) const {
 
 void NvlinkFabric::abandon(std::string_view) {
   share_failure();
-  report(**record_, {rank(), rank(), "ended"}, 0, 0);  // ends this rank's kernels
-  end_vendor_operations();                             // NCCL's do not look at the record
+  report(**record_, {named(rank()), named(rank()), "ended"}, 0, 0);  // ends this rank's kernels
+  end_vendor_operations();                                           // NCCL's do not look at the record
   exchange_.abandon();
 }
 
@@ -307,6 +307,7 @@ Peers NvlinkFabric::peers(std::span<const int> team) const {
   require_team(team, size(), rank(), "peers");
   Peers world{.rank = rank(), .size = size(), .waits = waits()};
   std::copy(memory_->heaps().begin(), memory_->heaps().end(), world.heaps);
+  std::fill_n(world.to_world, size(), static_cast<std::int8_t>(options_.fabric.first_rank));
   return world.of(team);
 }
 
@@ -360,14 +361,14 @@ void NvlinkFabric::wait(Stream& stream, int from, const std::uint64_t* flag, std
   reject_capture(stream, "wait");
   require_flag(*this, flag, "wait");
   const CurrentDevice current(device_);
-  nvlink::launch_wait(stream, waits(), {rank(), from, tag}, flag, target);
+  nvlink::launch_wait(stream, waits(), {named(rank()), named(from), tag}, flag, target);
 }
 
 void NvlinkFabric::wait_next(Stream& stream, int from, Semaphore* semaphore, Tag tag) {
   require_stream_and_peer(*this, stream, from, "wait_next");
   require_semaphore(*this, semaphore, "wait_next");
   const CurrentDevice current(device_);
-  nvlink::launch_wait_next(stream, waits(), {rank(), from, tag}, semaphore);
+  nvlink::launch_wait_next(stream, waits(), {named(rank()), named(from), tag}, semaphore);
 }
 
 void NvlinkFabric::fence(Stream& stream) {
@@ -382,6 +383,7 @@ void NvlinkFabric::barrier(Stream& stream, std::span<const int> team) {
   body.peers = peers(team);
   const auto number = static_cast<std::size_t>(teams_.number_of(team));
   std::transform(team.begin(), team.end(), body.world_ranks, [](int rank) { return static_cast<std::int16_t>(rank); });
+  body.first_rank = options_.fabric.first_rank;
   body.arrived = arrived_ + number * static_cast<std::size_t>(size());
   body.entered = entered_ + number;
   const CurrentDevice current(device_);
@@ -411,7 +413,7 @@ void NvlinkFabric::drain(Stream& stream) {
       const std::string what = fmt::format("rank {}: cuda:{}'s stream is not idle after {:.1f} s", rank(), device_,
                                            std::chrono::duration<double>(longest).count());
       if (ending) throw Timeout(what + ", though all its waits have been ended");
-      report(exchange_.shared_record(), {rank(), rank(), "synchronize"}, 0, 0);
+      report(exchange_.shared_record(), {named(rank()), named(rank()), "synchronize"}, 0, 0);
     }
     if (failed()) {
       share_failure();  // again and again: a record may just be being written

@@ -98,6 +98,7 @@ class NvlinkFabric final : public Fabric {
   void share_failure();        // a failure here ends all ranks' waits, and the reverse
   void end_vendor_operations();
   bool vendor_open();
+  int named(int rank) const { return options_.fabric.first_rank + rank; }  // by which errors of waits name a rank
 
   std::unique_ptr<Fabric> host_;
   NvlinkOptions options_;

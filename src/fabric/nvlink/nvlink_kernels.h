@@ -29,6 +29,7 @@ void launch_wait_next(Stream& stream, const WaitLimit& limit, const WaitReason& 
 struct BarrierBody {
   Peers peers;  // of the team
   std::int16_t world_ranks[kMaxPeers];
+  int first_rank;  // by which errors name rank 0
   std::uint64_t* arrived;
   std::uint64_t* entered;
 };

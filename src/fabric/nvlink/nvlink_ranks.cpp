@@ -22,7 +22,8 @@ FabricOptions host_options(int world_size, const NvlinkOptions& options) {
           .deadline = options.fabric.deadline,
           .join_deadline = options.fabric.join_deadline.count() > 0
                                ? options.fabric.join_deadline
-                               : std::max<std::chrono::nanoseconds>(options.fabric.deadline, kLeastToJoin)};
+                               : std::max<std::chrono::nanoseconds>(options.fabric.deadline, kLeastToJoin),
+          .first_rank = options.fabric.first_rank};
 }
 
 // Before a rank waits for another, all that is slow the first time: the GPU's context with all its kernels, and NCCL.

@@ -42,6 +42,7 @@ class PacedFabric final : public CountedFabric {
   std::string_view name() const override { return name_; }  // "shm with emulated machine links"
   bool has(Capability capability) const override;
   Peers peers(std::span<const int> team) const override;
+  Ranks addressable() const override { return {}; }
   void put(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) override;
   void get(Stream& stream, int peer, void* destination, const void* source, std::size_t bytes) override;
   void signal(Stream& stream, int peer, std::uint64_t* flag, std::uint64_t value) override;

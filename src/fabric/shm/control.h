@@ -45,11 +45,12 @@ struct Trouble {
 };
 
 struct ShmControl {
-  static constexpr std::uint64_t kMagic = 0x32'6d'68'73'64'65'48;  // "Hedshm2": the layout's version is in it
+  static constexpr std::uint64_t kMagic = 0x33'6d'68'73'64'65'48;  // "Hedshm3": the layout's version is in it
 
-  std::uint64_t magic;  // written last by rank 0: release of the four below
+  std::uint64_t magic;  // written last by rank 0: release of the five below
   std::uint64_t world_size;
   std::uint64_t heap_bytes;
+  std::int64_t first_rank;    // of FabricOptions
   std::int32_t heap_process;  // whose file the heaps are
   std::int32_t heap_file;
   std::uint64_t joined;     // ranks that have come

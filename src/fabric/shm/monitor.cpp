@@ -6,8 +6,12 @@
 
 namespace heddle {
 
-Monitor::Monitor(ShmControl& control, int rank, int world_size, std::chrono::nanoseconds deadline)
-    : control_(control), rank_(rank), world_size_(world_size), limits_{kInterval, deadline} {
+Monitor::Monitor(ShmControl& control, int rank, int world_size, const FabricOptions& options)
+    : control_(control),
+      rank_(rank),
+      world_size_(world_size),
+      first_rank_(options.first_rank),
+      limits_{kInterval, options.deadline} {
   thread_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
 }
 
@@ -41,10 +45,11 @@ void Monitor::look_at(int rank, std::chrono::nanoseconds elapsed) {
     return;
   }
   seen.silence.fetch_add(elapsed.count(), std::memory_order_relaxed);
-  const Loss loss = loss_of(rank, status(rank), limits_);
+  const Loss loss = loss_of(first_rank_ + rank, status(rank), limits_);
   // It may have left in good order since the first look.
   if (loss.kind == Loss::none || atomic_load(&slot.state) != RankSlot::joined) return;
-  declare_trouble(control_, loss.kind == Loss::ended ? Trouble::failure : Trouble::timeout, rank_, rank, loss.text);
+  declare_trouble(control_, loss.kind == Loss::ended ? Trouble::failure : Trouble::timeout, first_rank_ + rank_,
+                  first_rank_ + rank, loss.text);
 }
 
 }  // namespace heddle

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <thread>
 
+#include "fabric/fabric.h"
 #include "fabric/liveness.h"
 #include "fabric/shm/control.h"
 
@@ -20,8 +21,8 @@ class Monitor {
  public:
   static constexpr std::chrono::milliseconds kInterval{50};
 
-  // `control` outlives it.
-  Monitor(ShmControl& control, int rank, int world_size, std::chrono::nanoseconds deadline);
+  // `control` outlives it. Of the options, deadline and first_rank.
+  Monitor(ShmControl& control, int rank, int world_size, const FabricOptions& options);
 
   // Any thread.
   RankStatus status(int rank) const;
@@ -38,6 +39,7 @@ class Monitor {
   ShmControl& control_;
   int rank_;
   int world_size_;
+  int first_rank_;
   LivenessLimits limits_;
   std::array<Seen, kMaxPeers> seen_;
   std::mutex mutex_;

@@ -38,15 +38,15 @@ class Joining {
     ShmControl& control = control_in(pages);
     try {
       take_rank(control);
-      auto monitor = std::make_unique<Monitor>(control, launch_.rank, launch_.world_size, options_.deadline);
+      auto monitor = std::make_unique<Monitor>(control, launch_.rank, launch_.world_size, options_);
       Mapping heaps = open_heaps(control);
       wait_for_all(control, object);
       auto world = std::make_shared<ShmWorld>(std::move(pages), std::move(heaps), launch_.world_size);
-      return std::make_unique<ShmFabric>(std::move(world), launch_.rank, options_.deadline, std::move(monitor));
+      return std::make_unique<ShmFabric>(std::move(world), launch_.rank, options_, std::move(monitor));
     } catch (const std::exception& error) {
       // The others would wait for this rank otherwise. If they know already, this says nothing new.
-      declare_trouble(control, Trouble::failure, launch_.rank, launch_.rank,
-                      fmt::format("{}: {}", name_of_rank(launch_.rank, getpid()), error.what()));
+      declare_trouble(control, Trouble::failure, named(launch_.rank), named(launch_.rank),
+                      fmt::format("{}: {}", name_of_rank(named(launch_.rank), getpid()), error.what()));
       throw;
     }
   }
@@ -57,6 +57,9 @@ class Joining {
   static Mapping map(const SharedObject& object) {
     return Mapping::of_file(object.file(), sizeof(ShmControl), "the ranks' control block");
   }
+
+  // By which errors name a rank.
+  int named(int rank) const { return options_.first_rank + rank; }
 
   static void pause() { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }
 
@@ -98,6 +101,7 @@ class Joining {
         ShmControl& control = control_in(pages);
         control.world_size = static_cast<std::uint64_t>(launch_.world_size);
         control.heap_bytes = heap_bytes_;
+        control.first_rank = options_.first_rank;
         control.heap_process = getpid();
         control.heap_file = heaps.number();
         control.ranks[0].start_time = start_time_of_process(getpid());
@@ -111,8 +115,8 @@ class Joining {
         const RankSlot& founder = control_in(pages).ranks[0];
         if (alive(founder) && founder.process != getpid()) {
           other->keep_name();
-          throw_error<InvalidArgument>("two processes say that they are rank 0 of job {}: {} and {}", launch_.job_key,
-                                       founder.process, getpid());
+          throw_error<InvalidArgument>("two processes say that they are rank {} of job {}: {} and {}", named(0),
+                                       launch_.job_key, founder.process, getpid());
         }
       }
       if (deadline_.passed()) throw_error<Failure>("cannot make the shared memory object {}: it is there", name_);
@@ -133,37 +137,45 @@ class Joining {
         if (magic == ShmControl::kMagic) dead_founder = control.ranks[0].process;
         object->keep_name();
         if (magic != 0 && magic != ShmControl::kMagic)
-          throw_error<Failure>("rank 0 runs another version of heddle than rank {}", launch_.rank);
+          throw_error<Failure>("rank {} runs another version of heddle than rank {}", named(0), named(launch_.rank));
       }
       pause();
     }
     if (dead_founder != 0) {
       const std::optional<SharedObject> left_behind = SharedObject::open(name_, sizeof(ShmControl));  // and removes it
-      throw_error<Failure>("rank 0 (process {}) has ended, or runs in another container", dead_founder);
+      throw_error<Failure>("rank {} (process {}) has ended, or runs in another container", named(0), dead_founder);
     }
-    throw_error<Timeout>("rank 0 has not started: rank {} looked {:.1f} s for job {}", launch_.rank,
+    throw_error<Timeout>("rank {} has not started: rank {} looked {:.1f} s for job {}", named(0), named(launch_.rank),
                          std::chrono::duration<double>(options_.limit_to_join()).count(), launch_.job_key);
   }
 
   [[noreturn]] void refuse(ShmControl& control, const std::string& text) const {
-    declare_trouble(control, Trouble::invalid_argument, launch_.rank, launch_.rank, text);
+    declare_trouble(control, Trouble::invalid_argument, named(launch_.rank), named(launch_.rank), text);
     throw_trouble(control);
   }
 
   void take_rank(ShmControl& control) const {
     const int rank = launch_.rank;
+    if (control.first_rank != options_.first_rank)
+      refuse(control,
+             fmt::format("the ranks of a machine do not follow each other in this run: rank {} is the {}th of the "
+                         "machine that begins with rank {}; fill one machine after the other (mpirun --map-by "
+                         "slot)",
+                         named(rank), rank, control.first_rank));
     if (control.world_size != static_cast<std::uint64_t>(launch_.world_size))
-      refuse(control, fmt::format("rank {} is of a world of {}, rank 0 of one of {}", rank, launch_.world_size,
-                                  control.world_size));
+      refuse(control, fmt::format("rank {} is of a world of {}, rank {} of one of {}", named(rank), launch_.world_size,
+                                  named(0), control.world_size));
     if (control.heap_bytes != heap_bytes_)
-      refuse(control, fmt::format("rank {} asks for a heap of {} bytes, rank 0 for {}; heap_bytes is the same on every "
-                                  "rank",
-                                  rank, heap_bytes_, control.heap_bytes));
+      refuse(control,
+             fmt::format("rank {} asks for a heap of {} bytes, rank {} for {}; heap_bytes is the same on every "
+                         "rank",
+                         named(rank), heap_bytes_, named(0), control.heap_bytes));
     RankSlot& slot = control.ranks[rank];
     if (rank != 0) {
       const std::int32_t before = atomic_compare_exchange(&slot.process, 0, getpid());
       if (before != 0)
-        refuse(control, fmt::format("two processes say that they are rank {}: {} and {}", rank, before, getpid()));
+        refuse(control,
+               fmt::format("two processes say that they are rank {}: {} and {}", named(rank), before, getpid()));
       slot.start_time = start_time_of_process(getpid());
     }
     atomic_store(&slot.state, RankSlot::joined);
@@ -178,11 +190,11 @@ class Joining {
     if (file.number() < 0 && in_trouble(control)) throw_trouble(control);  // rank 0 has gone, and said why
     if (file.number() < 0)
       throw_error<Failure>(
-          "cannot open the heaps of rank 0 at {}: {}; ranks on shm are processes of one user in one "
+          "cannot open the heaps of rank {} at {}: {}; ranks on shm are processes of one user in one "
           "container",
-          path, std::generic_category().message(error));
+          named(0), path, std::generic_category().message(error));
     reserve(file, heap_bytes_ * static_cast<std::size_t>(launch_.rank), heap_bytes_,
-            fmt::format("the heap of rank {}", launch_.rank));
+            fmt::format("the heap of rank {}", named(launch_.rank)));
     return Mapping::of_file(file.number(), all_heaps_bytes(), "the ranks' heaps");
   }
 
@@ -206,7 +218,7 @@ class Joining {
   std::string who_is_missing(const ShmControl& control) const {
     std::vector<int> missing;
     for (int rank = 0; rank < launch_.world_size; ++rank)
-      if (status_of(control, rank).stage == RankStatus::absent) missing.push_back(rank);
+      if (status_of(control, rank).stage == RankStatus::absent) missing.push_back(named(rank));
     const double seconds = std::chrono::duration<double>(options_.limit_to_join()).count();
     return missing.empty() ? fmt::format("the ranks' heaps were not there within {:.1f} s", seconds)
                            : fmt::format("{} within {:.1f} s", not_started(missing), seconds);

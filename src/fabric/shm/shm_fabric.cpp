@@ -21,19 +21,23 @@ constexpr HostThread kThread;
 
 }  // namespace
 
-ShmFabric::ShmFabric(std::shared_ptr<ShmWorld> world, int rank, std::chrono::nanoseconds deadline,
+ShmFabric::ShmFabric(std::shared_ptr<ShmWorld> world, int rank, const FabricOptions& options,
                      std::unique_ptr<Monitor> monitor)
     : world_(std::move(world)),
       rank_(rank),
       heap_(world_->heap_bytes()),
+      first_rank_(options.first_rank),
       exceptions_at_start_(std::uncaught_exceptions()),
       monitor_(std::move(monitor)) {
   peers_ = {.rank = rank,
             .size = world_->size(),
             .waits = {.record = &world_->control().record,
-                      .nanoseconds = static_cast<std::uint64_t>(deadline.count()),
+                      .nanoseconds = static_cast<std::uint64_t>(options.deadline.count()),
                       .looks_before_yield = looks_before_yield(world_->size())}};
-  for (int peer = 0; peer < size(); ++peer) peers_.heaps[peer] = world_->heap(peer);
+  for (int peer = 0; peer < size(); ++peer) {
+    peers_.heaps[peer] = world_->heap(peer);
+    peers_.to_world[peer] = static_cast<std::int8_t>(first_rank_);
+  }
 }
 
 ShmFabric::~ShmFabric() {
@@ -45,9 +49,9 @@ ShmFabric::~ShmFabric() {
 
 void ShmFabric::abandon(std::string_view cause) {
   atomic_store(&slot(rank_).state, RankSlot::failed);
-  const std::string text =
-      cause.empty() ? ended_by_exception(rank_, slot(rank_).process) : printable(cause, sizeof(Trouble::text) - 1);
-  declare_trouble(world_->control(), Trouble::failure, rank_, rank_, text);
+  const std::string text = cause.empty() ? ended_by_exception(named(rank_), slot(rank_).process)
+                                         : printable(cause, sizeof(Trouble::text) - 1);
+  declare_trouble(world_->control(), Trouble::failure, named(rank_), named(rank_), text);
 }
 
 std::vector<std::uint64_t> ShmFabric::exchange(std::uint64_t value) {
@@ -162,7 +166,8 @@ void ShmFabric::await(int from, const std::uint64_t* word, std::uint64_t target,
   atomic_store<Order::relaxed>(&waits_for, static_cast<std::uint32_t>(from) + 1);
   // A rank that has failed behind what is waited for here has raised the word first. While giving up still waiting, as
   // others may ask.
-  if (!spin_until(peers_.waits, {rank_, from, tag}, word, target) && atomic_load(word) < target) give_up();
+  if (!spin_until(peers_.waits, {named(rank_), named(from), tag}, word, target) && atomic_load(word) < target)
+    give_up();
   atomic_store<Order::relaxed>(&waits_for, 0);
 }
 
@@ -173,17 +178,17 @@ void ShmFabric::give_up() const {
   // its writer is at it or dead: that is what the words of declare_trouble() or their absence are for.)
   if (atomic_load(&record.state) == WaitRecord::complete && atomic_load(&control.trouble.state) == Trouble::none)
     declare_trouble(control, Trouble::timeout, record.rank, record.from,
-                    what_gave_up(record, peers_.waits.nanoseconds, who_is_late(record.rank, record.from)));
+                    what_gave_up(record, peers_.waits.nanoseconds, who_is_late(record)));
   throw_trouble(control);
 }
 
-std::string ShmFabric::who_is_late(int rank, int from) const {
+std::string ShmFabric::who_is_late(const WaitRecord& record) const {
   std::vector<RankStatus> ranks;
   ranks.reserve(static_cast<std::size_t>(size()));
   for (int peer = 0; peer < size(); ++peer)
     ranks.push_back(monitor_ != nullptr ? monitor_->status(peer) : status_of(world_->control(), peer));
-  return heddle::who_is_late(rank, from, ranks,
-                             {Monitor::kInterval, std::chrono::nanoseconds(peers_.waits.nanoseconds)});
+  return heddle::who_is_late(record.rank - first_rank_, record.from - first_rank_, ranks,
+                             {Monitor::kInterval, std::chrono::nanoseconds(peers_.waits.nanoseconds)}, first_rank_);
 }
 
 }  // namespace heddle

@@ -8,7 +8,6 @@
 // Every rank throws the same error: Failure when a rank has ended or thrown, else Timeout.
 #pragma once
 
-#include <chrono>
 #include <memory>
 
 #include "fabric/fabric.h"
@@ -20,9 +19,8 @@ namespace heddle {
 
 class ShmFabric final : public Fabric {
  public:
-  // `monitor` is null if ranks are threads, which cannot be lost one by one.
-  ShmFabric(std::shared_ptr<ShmWorld> world, int rank, std::chrono::nanoseconds deadline,
-            std::unique_ptr<Monitor> monitor);
+  // `monitor` is null if ranks are threads, which cannot be lost one by one. Of the options, deadline and first_rank.
+  ShmFabric(std::shared_ptr<ShmWorld> world, int rank, const FabricOptions& options, std::unique_ptr<Monitor> monitor);
   // Streams are idle by now. A rank that is left by an exception ends the others' waits.
   ~ShmFabric() override;
 
@@ -55,14 +53,17 @@ class ShmFabric final : public Fabric {
   // Waits until the word, which `from` raises, is >= target; throws past the deadline.
   void await(int from, const std::uint64_t* word, std::uint64_t target, Tag tag) const;
   [[noreturn]] void give_up() const;
-  // Which ranks keep `rank` waiting for `from`, as far as it is known.
-  std::string who_is_late(int rank, int from) const;
+  // Which ranks keep the waiting rank of the record, as far as it is known.
+  std::string who_is_late(const WaitRecord& record) const;
+  // By which errors name a rank.
+  int named(int rank) const { return peers_.world_rank(rank); }
 
   std::shared_ptr<ShmWorld> world_;
   int rank_;
   SymmetricHeap heap_;
   Peers peers_;  // of the whole world
   std::uint64_t num_allocations_ = 0;
+  int first_rank_;
   int exceptions_at_start_;
   std::unique_ptr<Monitor> monitor_;
 };

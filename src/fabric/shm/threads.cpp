@@ -1,5 +1,7 @@
 #include "fabric/shm/threads.h"
 
+#include <utility>
+
 #include "base/error.h"
 #include "device/atomics.h"
 #include "fabric/shm/shm_fabric.h"
@@ -14,6 +16,11 @@ ShmThreads::ShmThreads(int world_size, FabricOptions options) : options_(options
   taken_.resize(static_cast<std::size_t>(world_size));
 }
 
+ShmThreads::ShmThreads(std::vector<std::byte*> heaps, FabricOptions options) : options_(options), taken_(heaps.size()) {
+  check_shm_world(static_cast<int>(heaps.size()), options);
+  world_ = std::make_shared<ShmWorld>(Mapping::anonymous(sizeof(ShmControl)), std::move(heaps), options.heap_bytes);
+}
+
 ShmThreads::~ShmThreads() = default;
 
 std::unique_ptr<Fabric> ShmThreads::rank(int rank) {
@@ -24,7 +31,7 @@ std::unique_ptr<Fabric> ShmThreads::rank(int rank) {
     taken_[static_cast<std::size_t>(rank)] = true;
   }
   atomic_store(&world_->control().ranks[rank].state, RankSlot::joined);
-  return std::make_unique<ShmFabric>(world_, rank, options_.deadline, nullptr);
+  return std::make_unique<ShmFabric>(world_, rank, options_, nullptr);
 }
 
 }  // namespace heddle

@@ -1,6 +1,7 @@
 // `shm` with ranks as threads of one process.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -20,6 +21,9 @@ class ShmThreads {
   // Throws InvalidArgument unless 1 <= world_size <= kMaxPeers and the options make sense; Failure when the system
   // gives no such memory.
   explicit ShmThreads(int world_size, FabricOptions options = {});
+  // The same with heaps that are the caller's memory, by rank: each of options.heap_bytes, zeroed, and there for as long as
+  // a rank is.
+  ShmThreads(std::vector<std::byte*> heaps, FabricOptions options);
   ~ShmThreads();
 
   // A rank's fabric, once each (InvalidArgument otherwise); from any thread. It keeps the memory alive.

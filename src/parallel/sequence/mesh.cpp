@@ -56,6 +56,19 @@ std::string why_not(SequenceStrategy strategy, const Placement& placement, int n
   return {};
 }
 
+std::vector<int> ulysses_degrees(int ranks, int num_heads) {
+  std::vector<int> degrees;
+  for (int degree = 1; degree <= ranks; ++degree)
+    if (ranks % degree == 0 && num_heads % degree == 0) degrees.push_back(degree);
+  return degrees;
+}
+
+std::string what_fits(int ranks, int num_heads) {
+  return fmt::format("usp, tas, torus and one_sided take a degree of {}; without a degree there is also {}",
+                     fmt::join(ulysses_degrees(ranks, num_heads), ", "),
+                     num_heads % ranks == 0 ? "ring, ulysses" : "ring");
+}
+
 SequenceMesh make_sequence_mesh(SequenceStrategy strategy, const Placement& placement, int num_heads,
                                 std::optional<int> degree) {
   require(placement.machines >= 1 && placement.ranks_per_machine >= 1 && num_heads >= 1,

@@ -65,6 +65,13 @@ struct SequenceMesh {
 std::string why_not(SequenceStrategy strategy, const Placement& placement, int num_heads,
                     std::optional<int> degree = {});
 
+// The Ulysses degrees that USP, TAS and Torus Attention take there, rising.
+std::vector<int> ulysses_degrees(int ranks, int num_heads);
+
+// What an error says behind why_not(): "usp, tas, torus and one_sided take a degree of 1, 2, 4; without a degree there is
+// also ring".
+std::string what_fits(int ranks, int num_heads);
+
 // The strategy's mesh. Without `degree`, USP, TAS and Torus Attention take gcd_rule(). Torus Attention has the fewest
 // parts, T, such that no other all-to-all crosses machines: the ranks (t, :, r) share one. That is T = machines where
 // they divide P_u, as the paper assumes; P_u where it divides them, a subset of the machines each; and P_u, U = 1, where

@@ -44,24 +44,11 @@ void require_sizes(const SequenceRequest& request) {
     throw_error<InputError>("plan attention: {} is {}, at most {} are planned", kElements, elements, kMostElements);
 }
 
-// What USP, TAS and Torus Attention take.
-std::vector<int> degrees_of(int ranks, int num_heads) {
-  std::vector<int> degrees;
-  for (int degree = 1; degree <= ranks; ++degree)
-    if (ranks % degree == 0 && num_heads % degree == 0) degrees.push_back(degree);
-  return degrees;
-}
-
 void require_degree(const SequenceRequest& request, int ranks) {
   if (!request.degree) return;
-  const std::vector<int> degrees = degrees_of(ranks, request.num_heads);
-  if (std::ranges::count(degrees, *request.degree) > 0) return;
-  std::vector<std::string_view> others{name_of(SequenceStrategy::ring)};
-  if (request.num_heads % ranks == 0) others.push_back(name_of(SequenceStrategy::ulysses));
-  throw_error<InputError>(
-      "plan attention: a Ulysses degree of {} does not divide {} ranks and {} heads. usp, tas and torus take {}; "
-      "without a degree there is also {}",
-      *request.degree, ranks, request.num_heads, fmt::join(degrees, ", "), fmt::join(others, ", "));
+  if (std::ranges::count(ulysses_degrees(ranks, request.num_heads), *request.degree) > 0) return;
+  throw_error<InputError>("plan attention: a Ulysses degree of {} does not divide {} ranks and {} heads. {}",
+                          *request.degree, ranks, request.num_heads, what_fits(ranks, request.num_heads));
 }
 
 SequenceForecast forecast(SequenceStrategy strategy, const SequenceRequest& request, const BatchTeams& team,
@@ -94,7 +81,7 @@ SequenceForecast fastest(const SequenceForecast& ruled, const SequenceRequest& r
   SequenceForecast best = ruled;
   const bool has_a_degree = ruled.strategy != SequenceStrategy::ulysses && ruled.strategy != SequenceStrategy::ring;
   if (request.degree || !has_a_degree) return best;
-  for (const int degree : degrees_of(team.placement.size(), request.num_heads)) {
+  for (const int degree : ulysses_degrees(team.placement.size(), request.num_heads)) {
     if (degree == ruled.mesh.groups()) continue;
     SequenceForecast other = forecast(ruled.strategy, request, team, degree);
     if (is_better(other, best)) best = std::move(other);
