@@ -75,7 +75,8 @@ __global__ void barrier_kernel(const __grid_constant__ BarrierBody body) {
   const int own = body.world_ranks[body.peers.rank];
   const int other = body.world_ranks[i];
   atomic_store<Order::release, Scope::system>(body.peers.at(i, body.arrived + own), count);
-  static_cast<void>(spin_until(body.peers.waits, {body.first_rank + own, body.first_rank + other, "barrier"}, body.arrived + other, count));
+  static_cast<void>(spin_until(body.peers.waits, {body.first_rank + own, body.first_rank + other, "barrier"},
+                               body.arrived + other, count));
 }
 
 __global__ void probe_write_kernel(const __grid_constant__ Peers world, std::uint64_t* slots, std::uint64_t nonce) {
