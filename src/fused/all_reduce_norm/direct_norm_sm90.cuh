@@ -230,28 +230,39 @@ struct DirectNormKernel {
       if (!alone) static_cast<void>(this->warp_waits(memory.rows_come, 1));
     }
 
+    // A row's slots are given back behind the stores of the next one, or at once where that is not there yet: it may wait
+    // for them.
     __device__ void store_rows(bool alone) const {
       const auto y_bytes = static_cast<std::uint32_t>(rows.y_bytes());
       const auto ranks = static_cast<std::uint32_t>(peers.size), own = static_cast<std::uint32_t>(peers.rank);
-      Turn residual, row;  // a row is so many slots of the ring of shares as there are ranks
-      Turn residual_before, row_before;
-      bool first = true;
+      Turn residual, row;                // a row is so many slots of the ring of shares as there are ranks
+      Turn residual_before, row_before;  // of the row before
+      bool holds_before = false;
+      const auto give_back = [&] {
+        barriers.residual_empty[residual_before.slot].arrive();
+        barriers.share_empty[row_before.slot * ranks + own].arrive();
+        holds_before = false;
+      };
       each_row([&](std::int64_t token) {
-        await(barriers.normed[residual.slot], residual.lap);
+        const sm90::Mbarrier& normed = barriers.normed[residual.slot];
+        if (holds_before && !normed.has_ended(static_cast<int>(residual.lap & 1))) {
+          sm90::wait_until_stores_have_read();
+          give_back();
+        }
+        await(normed, residual.lap);
         sm90::store_bytes(residual_row(token), sm90::shared_address(shared + room.residual(residual.slot)),
                           room.residual_bytes());
-        const std::uint32_t normed = sm90::shared_address(shared + room.share(row.slot * ranks + own));
+        const std::uint32_t from = sm90::shared_address(shared + room.share(row.slot * ranks + own));
         for (int step = 0; step < (alone ? 1 : peers.size); ++step) {
           const int to = step == 0 ? peers.rank : this->peer_at(step);
-          sm90::store_bytes(peers.at(to, rows.y_row(token)), normed, y_bytes);
+          sm90::store_bytes(peers.at(to, rows.y_row(token)), from, y_bytes);
         }
         sm90::commit_stores();
-        if (!first) {
+        if (holds_before) {
           sm90::wait_until_stores_have_read<1>();  // all but those of this row
-          barriers.residual_empty[residual_before.slot].arrive();
-          barriers.share_empty[row_before.slot * ranks + own].arrive();
+          give_back();
         }
-        first = false;
+        holds_before = true;
         residual_before = residual;
         row_before = row;
         residual.next(room.residuals());
