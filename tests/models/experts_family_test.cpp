@@ -397,7 +397,7 @@ TEST_F(ExpandedOnGpu, FusedDecodeStepsAgreeWithFloat32AndRepeatBitForBit) {
       LlamaRunner model = runner(dtype, 1, choice);
       const FusedDecode decode{.choice = choice, .page_size = 16, .num_sms = model.executor().lane().num_sms};
       if (!model.executor().model().why_not_fused(decode).empty()) continue;
-      SCOPED_TRACE(testing::Message() << name_of(dtype) << ", " << text_of(choice));
+      SCOPED_TRACE(testing::Message() << name_of(dtype) << ", " << text_of(choice, kFirstGpu.kind));
       const Rows fused = logits_in_chunks(model, tokens, {kPrompt, 1});
       EXPECT_EQ(model.num_fused(), static_cast<int>(tokens.size() - kPrompt));
       EXPECT_LE(mean_difference(fused, expected), bound(dtype));

@@ -296,7 +296,7 @@ TEST_P(FusedDecodeHeads, SequencesDecodedTogetherAgreeAndRepeatBitForBit) {
   LlamaRunner model = runner(kInOne);
   for (const int batch : on_cpu ? std::vector{1, 3} : std::vector{1, 16, 5})
     for (const DecodeChoice& choice : choices(model, batch)) {
-      SCOPED_TRACE(fmt::format("{} texts, {}", batch, text_of(choice)));
+      SCOPED_TRACE(fmt::format("{} texts, {}", batch, text_of(choice, kFirstGpu.kind)));
       Distance distance;
       model.choose_decode(choice);
       const int before = model.num_fused();
@@ -340,8 +340,9 @@ TEST_P(FusedDecodeHeads, DivergesFromFloat32NoMoreThanSeparateOperatorsDo) {
   for (const DecodeChoice& choice : choices(fused, batch)) {
     fused.choose_decode(choice);
     const double own = divergence(expected, decode(fused, batch, unused));
-    RecordProperty(fmt::format("{} of {}", text_of(choice), GetParam().name), fmt::format("{} {}", own, plain));
-    EXPECT_LE(own, (on_cpu ? 1.5 : 1.25) * plain) << text_of(choice);
+    RecordProperty(fmt::format("{} of {}", text_of(choice, kFirstGpu.kind), GetParam().name),
+                   fmt::format("{} {}", own, plain));
+    EXPECT_LE(own, (on_cpu ? 1.5 : 1.25) * plain) << text_of(choice, kFirstGpu.kind);
   }
 }
 
