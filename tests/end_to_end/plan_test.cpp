@@ -74,7 +74,7 @@ TEST(Plan, RejectsWhatFitsNoStrategy) {
   };
   const ProgramResult degree = with({"--ulysses", "5"});
   EXPECT_EQ(degree.status, 2);
-  EXPECT_THAT(degree.err, HasSubstr("take 1, 2, 4, 8"));
+  EXPECT_THAT(degree.err, HasSubstr("take a degree of 1, 2, 4, 8"));
   EXPECT_EQ(with({"--batch", "0"}).status, 2);
   EXPECT_THAT(with({"--cfg"}).err, HasSubstr("2 halves of an even batch"));
   EXPECT_THAT(run_heddle({"plan", "attention", "--heads", "4", "--head-dim", "300", "--tokens", "64"}).err,

@@ -2,19 +2,12 @@
 #pragma once
 
 #include "base/dtype_switch.h"
-#include "fused/all_reduce_norm/all_reduce_norm.h"
 #include "fused/all_reduce_norm/direct_norm.cuh"
+#include "fused/all_reduce_norm/norm_form.h"
 #include "fused/all_reduce_norm/pipelined_norm.cuh"
 #include "fused/all_reduce_norm/small_calls.cuh"
 
 namespace heddle {
-
-// How a call runs, on every rank alike.
-struct NormForm {
-  AllReduceNormRegime regime;
-  bool direct;  // a pipelined call, by DirectNorm
-  int blocks;
-};
 
 // Calls run(program) once. X, Y: elements of x and y.
 template <class X, class Y, class Run>

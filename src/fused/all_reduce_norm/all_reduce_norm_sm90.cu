@@ -5,6 +5,7 @@
 #include "base/alignment.h"
 #include "base/error.h"
 #include "device/launch_sm90.cuh"
+#include "fused/all_reduce_norm/all_reduce_norm_programs.cuh"
 #include "fused/all_reduce_norm/all_reduce_norm_sm90.h"
 #include "fused/all_reduce_norm/direct_norm_sm90.cuh"
 

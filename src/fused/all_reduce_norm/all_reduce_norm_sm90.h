@@ -6,7 +6,8 @@
 
 #include "base/lane.h"
 #include "device/peers.h"
-#include "fused/all_reduce_norm/all_reduce_norm_programs.cuh"
+#include "fused/all_reduce_norm/norm_form.h"
+#include "fused/all_reduce_norm/norm_memory.h"
 
 namespace heddle {
 
