@@ -2,7 +2,6 @@
 // compiles this file, a block of a GPU.
 #include <algorithm>
 #include <cstdint>
-#include <numeric>
 #include <vector>
 
 #include "base/thread_pool.h"
