@@ -115,7 +115,9 @@ TEST(DirectNormRoom, KeepsWhatABlockHoldsApartAndAligned) {
     EXPECT_LE(room.residuals(), DirectNormRoom::kMostResiduals);
     EXPECT_GE(room.shares(), static_cast<std::uint32_t>(of.ranks));
     EXPECT_LE(room.shares(), DirectNormRoom::kMostShares);
-    EXPECT_EQ(room.shares() % static_cast<std::uint32_t>(of.ranks), 0u);
+    EXPECT_EQ(room.shares() % (room.groups() * static_cast<std::uint32_t>(of.ranks)), 0u) << "a slot is one group's";
+    EXPECT_EQ(room.residuals() % room.groups(), 0u);
+    EXPECT_GE(room.residuals(), room.groups());
   }
   EXPECT_FALSE(DirectNormRoom::fits(8192, 16384, 16384, 13)) << "a row of all ranks is 240 KB";
   EXPECT_FALSE(DirectNormRoom::fits(4, 8, 8, 2)) << "TMA copies multiples of 16 bytes";

@@ -49,6 +49,10 @@ constexpr int kNarrowQuads = 4, kWideQuads = 8;  // of a lane, where rows are na
 template <int kQuads>
 using WidthOf = DirectNormKernel<bfloat16, bfloat16, kQuads>;  // whatever the dtype
 
+// With four to six ranks on a GPU the course of random calls ended in waits while a slot could be of both groups
+// (DirectNormRoom); with a slot of one group it has not run on GPUs with more than three ranks.
+constexpr int kMostDirectRanks = 3;
+
 // Requires takes_direct_norm_sm90(); x, y, residual and weight are aligned to 16 bytes.
 template <class X, class Y>
 void launch_direct(const NormRows<X, Y>& rows, int blocks, const Peers& peers, const AllReduceNormMemory& memory,
@@ -86,7 +90,7 @@ void fill_norm_inbox_sm90(std::byte* inbox, std::size_t bytes, Stream& stream) {
 
 bool takes_direct_norm_sm90(std::int64_t hidden, DType x, DType y, int ranks) {
   const auto row = [&](DType dtype) { return static_cast<std::size_t>(hidden) * size_of(dtype); };
-  return hidden <= WidthOf<kWideQuads>::kMostHidden &&
+  return ranks <= kMostDirectRanks && hidden <= WidthOf<kWideQuads>::kMostHidden &&
          DirectNormRoom::fits(static_cast<std::size_t>(hidden), row(x), row(y), ranks);
 }
 

@@ -1,7 +1,8 @@
 // direct_norm.cuh on a block of a GPU. All rows come and leave by TMA (cp.async.bulk), through shared memory, so that no thread
 // waits for memory, an SM has more than 100 KB on the way, and few SMs keep the links busy.
 //
-// Two groups of eight warps sum and normalise every other row each, so that one computes while the other waits for its lanes;
+// Two groups of eight warps, or one where rows are too wide, sum and normalise rows by turns, so that one computes while the other
+// waits for its lanes;
 // a lane has the same columns of each row, and keeps their weights. Two warps more move rows, by one lane each:
 //   load    the residual, and every rank's share of own rows: -> two rings in shared memory (DirectNormRoom)
 //   store   the residual, and normalised rows, which lie where this rank's share lay: -> y at every rank
@@ -50,7 +51,8 @@ struct DirectNormKernel {
   NormRows<X, Y> rows;
   DirectNormRoom room;
 
-  static constexpr int kGroups = 2, kWarps = 8, kLanes = 32 * kWarps;  // of a group
+  static constexpr int kGroups = static_cast<int>(DirectNormRoom::kMostGroups), kWarps = 8,
+                       kLanes = 32 * kWarps;  // of a group
   static constexpr int kBlockThreads = kGroups * kLanes + 2 * 32;
   static constexpr std::int64_t kMostHidden = 4 * kQuads * kLanes;
 
@@ -165,9 +167,10 @@ struct DirectNormKernel {
       float4 weight[kQuads], sum[kQuads];
       each_quad([&](auto k, int q) { weight[k] = reinterpret_cast<const float4*>(rows.weight)[q]; });
       Turn residual, share;
+      const auto groups = static_cast<int>(room.groups());
       int number = 0, turn = 0;
       each_row([&](std::int64_t) {
-        if (number++ % kGroups != group) {
+        if (number++ % groups != group) {
           for (int p = 0; p < peers.size; ++p) share.next(room.shares());
           residual.next(room.residuals());
           return;
