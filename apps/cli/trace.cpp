@@ -194,22 +194,13 @@ double reading_rate() {
 
 // Null, with a word of why, where the system has no CUPTI; then the trace is of the CPU's streams.
 std::unique_ptr<GpuActivity> gpu_activity() {
-  if constexpr (kHaveCuda) {
-    if (discover_gpus().gpus.empty()) return nullptr;
-    try {
-      return std::make_unique<GpuActivity>();
-    } catch (const Failure& failure) {
-      write_stderr(fmt::format("heddle: trace: GPUs are left out: {}\n", failure.what()));
-    }
+  if (!kHaveCuda || discover_gpus().gpus.empty()) return nullptr;
+  try {
+    return std::make_unique<GpuActivity>();
+  } catch (const Failure& failure) {
+    write_stderr(fmt::format("heddle: trace: GPUs are left out: {}\n", failure.what()));
+    return nullptr;
   }
-  return nullptr;
-}
-
-std::vector<GpuTrack> collected(GpuActivity* activity) {
-  if constexpr (kHaveCuda)
-    if (activity != nullptr) return activity->collect();
-  static_cast<void>(activity);
-  return {};
 }
 
 void run_traced(const TraceOptions& options) {
@@ -224,7 +215,7 @@ void run_traced(const TraceOptions& options) {
     Tracer tracer;
     const std::unique_ptr<GpuActivity> activity = gpu_activity();
     status = run_heddle_command(options.command);
-    const std::vector<GpuTrack> gpu_tracks = collected(activity.get());
+    const std::vector<GpuTrack> gpu_tracks = activity ? activity->collect() : std::vector<GpuTrack>{};
     std::size_t dropped = 0;
     std::size_t entries = 0;
     for (const auto& track : tracer.tracks()) {

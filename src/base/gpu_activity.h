@@ -22,7 +22,7 @@ struct GpuTrack {
 // A kernel's name as a reader wants it: without return type, parameters and namespaces.
 std::string short_kernel_name(std::string_view demangled);
 
-// At most one lives at a time. To be made before the process asks for a GPU. In builds with CUDA alone.
+// At most one lives at a time. To be made before the process asks for a GPU.
 class GpuActivity {
  public:
   GpuActivity();  // throws Failure where the system has no CUPTI of this build's CUDA, or that refuses

@@ -1,4 +1,4 @@
-// In builds whose CUDA has no CUPTI headers.
+// In builds without CUDA, or whose CUDA has no CUPTI headers.
 #include "base/error.h"
 #include "base/gpu_activity.h"
 
