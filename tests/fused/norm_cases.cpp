@@ -190,7 +190,7 @@ struct GpuNormShapes {
   int most_calls, most_in_flight;
 };
 // Widths of models, and what neither registers nor shared memory hold (direct_norm_sm90.cuh).
-constexpr std::int64_t kModelWidths[] = {2048, 4096, 5120, 8192, 8200, 12288};
+constexpr std::int64_t kModelWidths[] = {2048, 3616, 4096, 5120, 8192, 8200, 12288};
 constexpr GpuNormShapes kNarrowShapes{
     .options = {.one_shot_bytes = 1 << 16, .two_phase_bytes = 1 << 17, .slots_bytes = 1 << 17, .row_bytes = 16 << 20},
     .most_tokens = 120,

@@ -17,8 +17,8 @@ namespace heddle {
 class DirectNormRoom {
  public:
   static constexpr std::uint32_t kMostGroups = 2, kMostResiduals = 6, kMostShares = 24;
-  // Of a block of Hopper, less what barriers and sums take.
-  static constexpr std::size_t kMostBytes = 227 * 1024 - 1024;
+  // Of a block of Hopper, less what its barriers and sums take.
+  static constexpr std::size_t kOtherBytes = 2048, kMostBytes = 227 * 1024 - kOtherBytes;
 
   // Bytes are of a row of x. Requires fits().
   DirectNormRoom(std::size_t hidden, std::size_t x_bytes, int ranks)

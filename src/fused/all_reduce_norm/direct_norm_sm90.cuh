@@ -64,6 +64,7 @@ struct DirectNormKernel {
     float sums[kGroups][64];
     bool alone;  // known once they have met
   };
+  static_assert(sizeof(Barriers) <= DirectNormRoom::kOtherBytes);
 
   template <PeerAddressing P>
   __device__ void operator()(const DeviceBlock& group, const P& peers, const AllReduceNormMemory& memory) const {
