@@ -37,9 +37,11 @@ GpuShares shares_of(int device, std::vector<Border> borders) {
 }  // namespace
 
 bool is_transfer_kernel(std::string_view name) {
-  constexpr std::array kNames = {"run_collective", "run_norm",     "copy between GPUs", "ncclDevKernel",
-                                 "reduce_small",   "gather_small", "send_tiles",        "barrier_kernel"};
-  return std::ranges::any_of(kNames, [&](const char* part) { return name.find(part) != std::string_view::npos; });
+  constexpr std::array<std::string_view, 13> kNames = {
+      "run_collective",   "run_norm",       "reduce_small_m",   "gather_small_m", "send_tiles",
+      "copy_kernel",      "store_kernel",   "add_kernel",       "fence_kernel",   "wait_kernel",
+      "wait_next_kernel", "barrier_kernel", "copy between GPUs"};
+  return name.starts_with("ncclDevKernel") || std::ranges::find(kNames, name.substr(0, name.find('<'))) != kNames.end();
 }
 
 std::vector<GpuShares> gpu_shares(const std::vector<GpuTrack>& tracks) {

@@ -32,7 +32,8 @@ struct KernelTime {
 // Those that took longest first.
 std::vector<KernelTime> kernel_times(const std::vector<GpuTrack>& tracks);
 
-// Kernels of collectives, sums over ranks, and copies between GPUs. GEMMs that gather or sum while they multiply compute.
+// Kernels of collectives and of the fabric, sums over ranks, and copies between GPUs, by their names without template arguments.
+// GEMMs that gather or sum while they multiply compute.
 bool is_transfer_kernel(std::string_view name);
 
 }  // namespace heddle

@@ -170,7 +170,9 @@ void add_gpu_report(TraceReport& report, const std::vector<GpuTrack>& tracks) {
                                      {"transfer_seconds", one.transfer},
                                      {"idle_seconds", one.idle},
                                      {"hidden_transfer_seconds", one.hidden_transfer}});
-    const auto share = [&](double seconds) { return fmt::format("{:.1f}", 100 * seconds / one.seconds); };
+    const auto share = [&](double seconds) {
+      return fmt::format("{:.1f}", one.seconds > 0 ? 100 * seconds / one.seconds : 0);
+    };
     parts.push_back({fmt::format("{}", one.device), fmt::format("{}", one.kernels),
                      fmt::format("{:.2f}", one.seconds * 1e3), share(one.compute), share(one.transfer), share(one.idle),
                      share(one.hidden_transfer)});
@@ -184,7 +186,8 @@ void add_gpu_report(TraceReport& report, const std::vector<GpuTrack>& tracks) {
                        fmt::format("{:.3f}", one.seconds * 1e3), fmt::format("{:.2f}", one.seconds * 1e6 / one.calls),
                        one.name});
   }
-  report.text = table_text(parts) + "\n" + table_text(kernels);
+  const bool has_steps = !report.record["steps"].empty();
+  report.text = (has_steps ? report.text + "\n" : "") + table_text(parts) + "\n" + table_text(kernels);
 }
 
 // Bytes per second at which one thread reads memory, as a stream's tasks do.
@@ -192,14 +195,14 @@ double reading_rate() {
   return measure_memory_bandwidth({.buffer_bytes = std::int64_t{64} << 20, .passes = 5}) * 1e9;
 }
 
-// Null, with a word of why, where the system has no CUPTI; then the trace is of the CPU's streams.
-std::unique_ptr<GpuActivity> gpu_activity() {
-  if (!kHaveCuda || discover_gpus().gpus.empty()) return nullptr;
+// f(), or nothing, with a word of why, where CUPTI is not there or fails; then the trace is of the CPU's streams.
+template <class F>
+auto of_gpus(const F& f) -> decltype(f()) {
   try {
-    return std::make_unique<GpuActivity>();
+    return f();
   } catch (const Failure& failure) {
     write_stderr(fmt::format("heddle: trace: GPUs are left out: {}\n", failure.what()));
-    return nullptr;
+    return {};
   }
 }
 
@@ -213,10 +216,12 @@ void run_traced(const TraceOptions& options) {
   TraceReport report;
   {
     Tracer tracer;
-    const std::unique_ptr<GpuActivity> activity = gpu_activity();
+    std::unique_ptr<GpuActivity> activity;
+    if (kHaveCuda && !discover_gpus().gpus.empty()) activity = of_gpus([] { return std::make_unique<GpuActivity>(); });
     status = run_heddle_command(options.command);
-    const std::vector<GpuTrack> gpu_tracks = activity ? activity->collect() : std::vector<GpuTrack>{};
-    std::size_t dropped = 0;
+    const auto [gpu_tracks, gpu_dropped] =
+        activity == nullptr ? GpuRecords{} : of_gpus([&] { return activity->collect(); });
+    std::size_t dropped = gpu_dropped;
     std::size_t entries = 0;
     for (const auto& track : tracer.tracks()) {
       dropped += track->dropped();

@@ -2,6 +2,7 @@
 // those of trace_clock() (tracer.h), so that they stand beside the tracks of CPU streams.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -19,10 +20,15 @@ struct GpuTrack {
   std::vector<TraceEntry> entries;
 };
 
-// A kernel's name as a reader wants it: without return type, parameters and namespaces.
+// A kernel's name as a reader wants it: without return type, parameters and Heddle's namespaces.
 std::string short_kernel_name(std::string_view demangled);
 
-// At most one lives at a time. To be made before the process asks for a GPU.
+struct GpuRecords {
+  std::vector<GpuTrack> tracks;  // ordered by device and stream
+  std::size_t dropped = 0;       // records that found no room
+};
+
+// At most one lives at a time (InvalidArgument otherwise). To be made before the process uses a GPU.
 class GpuActivity {
  public:
   GpuActivity();  // throws Failure where the system has no CUPTI of this build's CUDA, or that refuses
@@ -30,8 +36,8 @@ class GpuActivity {
   GpuActivity& operator=(const GpuActivity&) = delete;
   ~GpuActivity();
 
-  // All that has ended so far, ordered by device and stream. Every stream has been synchronized.
-  std::vector<GpuTrack> collect();
+  // All that has ended so far. Every stream has been synchronized. Throws Failure where CUPTI does not deliver.
+  GpuRecords collect();
 };
 
 }  // namespace heddle

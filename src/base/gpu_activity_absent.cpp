@@ -9,7 +9,7 @@ GpuActivity::GpuActivity() {
 }
 GpuActivity::~GpuActivity() = default;
 
-std::vector<GpuTrack> GpuActivity::collect() {
+GpuRecords GpuActivity::collect() {
   return {};
 }
 

@@ -24,6 +24,7 @@ struct Cupti {
   decltype(&cuptiActivityDisable) disable{};
   decltype(&cuptiActivityFlushAll) flush_all{};
   decltype(&cuptiActivityGetNextRecord) next_record{};
+  decltype(&cuptiActivityGetNumDroppedRecords) dropped_records{};
   decltype(&cuptiGetResultString) result_string{};
 };
 
@@ -38,6 +39,7 @@ Cupti load_cupti() {
   library.find("cuptiActivityDisable", cupti.disable);
   library.find("cuptiActivityFlushAll", cupti.flush_all);
   library.find("cuptiActivityGetNextRecord", cupti.next_record);
+  library.find("cuptiActivityGetNumDroppedRecords", cupti.dropped_records);
   library.find("cuptiGetResultString", cupti.result_string);
   return cupti;
 }
@@ -70,7 +72,10 @@ class Delivered {
   void add(int device, std::uint32_t stream, std::string name, std::uint64_t begin, std::uint64_t end) {
     if (begin == 0 || end < begin) return;  // of which CUPTI has no times
     std::vector<TraceEntry>& entries = streams_[{device, stream}];
-    if (entries.size() >= TraceTrack::kMostEntries) return;
+    if (entries.size() >= TraceTrack::kMostEntries) {
+      ++dropped_;
+      return;
+    }
     entries.push_back({.kind = TraceKind::task,
                        .name = std::move(name),
                        .index = -1,
@@ -78,20 +83,22 @@ class Delivered {
                        .end = static_cast<std::int64_t>(end)});
   }
 
-  void read(std::uint8_t* buffer, std::size_t bytes) {
+  // `dropped`: records that CUPTI had no room for.
+  void read(std::uint8_t* buffer, std::size_t bytes, std::size_t dropped) {
     const std::lock_guard lock(mutex_);
+    dropped_ += dropped;
     CUpti_Activity* record = nullptr;
     while (cupti().next_record(buffer, bytes, &record) == CUPTI_SUCCESS) add(*record);
   }
 
-  std::vector<GpuTrack> taken() {
+  GpuRecords taken() {
     const std::lock_guard lock(mutex_);
-    std::vector<GpuTrack> tracks;
+    GpuRecords records{.tracks = {}, .dropped = std::exchange(dropped_, 0)};
     for (auto& [place, entries] : std::exchange(streams_, {})) {
       std::ranges::sort(entries, {}, &TraceEntry::begin);
-      tracks.push_back({place.first, place.second, std::move(entries)});
+      records.tracks.push_back({place.first, place.second, std::move(entries)});
     }
-    return tracks;
+    return records;
   }
 
  private:
@@ -123,10 +130,12 @@ class Delivered {
   std::mutex mutex_;
   std::map<std::pair<int, std::uint32_t>, std::vector<TraceEntry>> streams_;
   std::map<std::string, std::string> names_;  // short ones, by the mangled
+  std::size_t dropped_ = 0;
 };
 
+// Never destroyed: CUPTI may deliver while the process ends.
 Delivered& delivered() {
-  static Delivered all;
+  static Delivered& all = *new Delivered;
   return all;
 }
 
@@ -138,8 +147,10 @@ void give_buffer(std::uint8_t** buffer, std::size_t* bytes, std::size_t* most_re
   *most_records = 0;  // as many as fit
 }
 
-void take_buffer(CUcontext, std::uint32_t, std::uint8_t* buffer, std::size_t, std::size_t valid_bytes) {
-  delivered().read(buffer, valid_bytes);
+void take_buffer(CUcontext context, std::uint32_t stream, std::uint8_t* buffer, std::size_t, std::size_t valid_bytes) {
+  std::size_t dropped = 0;
+  cupti().dropped_records(context, stream, &dropped);
+  delivered().read(buffer, valid_bytes, dropped);
   std::free(buffer);
 }
 
@@ -147,19 +158,35 @@ std::uint64_t clock_for_cupti() {
   return static_cast<std::uint64_t>(trace_clock());
 }
 
+void disable_all() {
+  for (const CUpti_ActivityKind kind : kKinds) cupti().disable(kind);  // one that is not enabled stays so
+}
+
+bool one_lives = false;
+
 }  // namespace
 
 GpuActivity::GpuActivity() {
+  require(!one_lives, "two records of GPUs at a time");
   check(cupti().register_timestamp(clock_for_cupti), "cuptiActivityRegisterTimestampCallback");
   check(cupti().register_callbacks(give_buffer, take_buffer), "cuptiActivityRegisterCallbacks");
-  for (const CUpti_ActivityKind kind : kKinds) check(cupti().enable(kind), "cuptiActivityEnable");
+  try {
+    for (const CUpti_ActivityKind kind : kKinds) check(cupti().enable(kind), "cuptiActivityEnable");
+  } catch (...) {
+    disable_all();
+    throw;
+  }
+  one_lives = true;
 }
 
 GpuActivity::~GpuActivity() {
-  for (const CUpti_ActivityKind kind : kKinds) cupti().disable(kind);
+  disable_all();
+  cupti().flush_all(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+  static_cast<void>(delivered().taken());  // nobody wants them any more
+  one_lives = false;
 }
 
-std::vector<GpuTrack> GpuActivity::collect() {
+GpuRecords GpuActivity::collect() {
   check(cupti().flush_all(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED), "cuptiActivityFlushAll");
   return delivered().taken();
 }

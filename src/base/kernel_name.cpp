@@ -10,7 +10,7 @@ void erase_all(std::string& text, std::string_view part) {
   for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at)) text.erase(at, part.size());
 }
 
-// Where the name's parameters begin: the last parenthesis that opens outside of template arguments.
+// Where the name's parameters begin: the first parenthesis that opens outside of template arguments.
 std::size_t parameters_of(std::string_view name) {
   int depth = 0;
   for (std::size_t i = 0; i < name.size(); ++i) {

@@ -6,6 +6,7 @@
 #include <exception>
 #include <mutex>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "base/cuda_runtime.h"
@@ -207,7 +208,7 @@ std::size_t weight_bytes_per_step(const RankModels& ranks) {
 }
 
 std::size_t available_bytes(const RankModels& ranks) {
-  std::size_t least = 0;
+  std::optional<std::size_t> least;
   if constexpr (kHaveCuda)
     for (const RankPart& part : ranks) {
       const Device device = part.model->device();
@@ -215,9 +216,9 @@ std::size_t available_bytes(const RankModels& ranks) {
       const auto sharers = static_cast<std::size_t>(std::ranges::count_if(
           ranks, [&](const RankPart& other) { return other.model->device().index == device.index; }));
       const std::size_t each = cuda::memory_info(device.index).free_bytes / sharers;
-      least = least == 0 ? each : std::min(least, each);
+      least = std::min(least.value_or(each), each);
     }
-  return least;
+  return least.value_or(0);
 }
 
 std::size_t cache_bytes(const RankModels& ranks, int page_size, int num_pages) {

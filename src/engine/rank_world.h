@@ -39,7 +39,7 @@ class RankWorld {
   RankWorld& operator=(const RankWorld&) = delete;
   ~RankWorld();  // the ranks part together; their work has ended
 
-  // This process as one rank of a run that `heddle launch` has started, on the CPU: over `shm` on one machine, over `mpi`
+  // This process as one rank of a run that `heddle launch` has started, on the CPU: over `shm` on one machine, over `hierarchical`
   // on several, or over the fabric that HEDDLE_FABRIC names. Collective. The ranks meet over a small fabric first, where
   // they compare `facts` and agree on rank 0's mode and on the most symmetric memory of steps that any of them has found;
   // then the fabric of the run is made. Throws as open_fabric and require_equal_facts.

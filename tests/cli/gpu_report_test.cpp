@@ -48,6 +48,7 @@ TEST(KernelTimes, AreByNameTheLongestFirst) {
 TEST(TransferKernels, AreThoseThatMoveRowsBetweenRanks) {
   EXPECT_TRUE(is_transfer_kernel("ncclDevKernel_AllReduce_Sum_bf16_RING_LL"));
   EXPECT_TRUE(is_transfer_kernel("copy between GPUs"));
+  EXPECT_TRUE(is_transfer_kernel("wait_kernel")) << "a stream that waits for a peer";
   EXPECT_FALSE(is_transfer_kernel("copy"));
   EXPECT_FALSE(is_transfer_kernel("partial_tiles_kernel<bfloat16>")) << "a GEMM that sums while it multiplies";
 }

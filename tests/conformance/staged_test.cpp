@@ -15,6 +15,7 @@
 #include "fabric/lazy_fabric.h"
 #include "fabric/shm/threads.h"
 #include "fabric/staged/staged_fabric.h"
+#include "fabric/staged/staging_area.h"
 
 namespace heddle::conformance {
 namespace {
@@ -110,6 +111,28 @@ TEST(StagedFabric, ABarrierInVainIsTheErrorOfAll) {
     fabric.synchronize(stream);
   });
   for (const std::string& error : errors) EXPECT_THAT(error, HasSubstr("waited for rank 2 past the deadline of 0.2 s"));
+}
+
+// As a signal within a machine does, whose stream has sent nothing to another.
+TEST(StagedFabric, AFenceOfAStreamThatHasSentNothingTakesNoLane) {
+  run_staged({}, 4096, [](Fabric& fabric, Stream& stream) {
+    auto* const place = fabric.allocate(8 * StagingArea::kLanes + 8).data;
+    std::vector<std::unique_ptr<ThreadPool>> pools;
+    std::vector<std::unique_ptr<Stream>> streams;
+    const auto put_from = [&](Stream& from, int number) {
+      fabric.put(from, 1 - fabric.rank(), place + 8 * number, place + 8 * number, 8);
+    };
+    for (int i = 0; i < StagingArea::kLanes; ++i) {
+      pools.push_back(std::make_unique<ThreadPool>(1));
+      streams.push_back(std::make_unique<Stream>(*pools.back()));
+      put_from(*streams.back(), i);
+    }
+    EXPECT_NO_THROW(fabric.fence(stream)) << "all lanes are taken";
+    EXPECT_THAT([&] { put_from(stream, StagingArea::kLanes); },
+                testing::ThrowsMessage<InvalidArgument>(HasSubstr("more than 4 streams transfer at once")));
+    for (const auto& each : streams) fabric.synchronize(*each);
+    fabric.meet();
+  });
 }
 
 TEST(StagedFabric, UnequalHeapsAreNamed) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "cli/bench/decode_cases.h"
@@ -28,10 +29,13 @@ std::vector<StepCase> steps_of(const std::vector<DecodeSample>& samples) {
   return steps;
 }
 
-// For each rank; 0: unknown.
-std::size_t free_bytes(const RankModels& ranks) {
-  if (ranks.front().model->device().kind == DeviceKind::cpu)
-    return static_cast<std::size_t>(std::max<std::int64_t>(0, discover_cpu().available_memory_bytes)) / ranks.size();
+// For each rank; nothing: unknown.
+std::optional<std::size_t> free_bytes(const RankModels& ranks) {
+  if (ranks.front().model->device().kind == DeviceKind::cpu) {
+    const std::int64_t available = discover_cpu().available_memory_bytes;
+    if (available <= 0) return std::nullopt;
+    return static_cast<std::size_t>(available) / ranks.size();
+  }
   const std::size_t available = available_bytes(ranks);
   return available - std::min(available, kOtherGpuBytes);
 }
@@ -84,8 +88,8 @@ std::vector<DecodeSample> measure_decode(const ModelOptions& model, std::vector<
   options.decode = DecodeMode::fused;
   EngineOptions engine;
   RankModels ranks = load(*open_model(options.model), options, engine);
-  if (const std::size_t available = free_bytes(ranks); available > 0)
-    leave_out_too_large(cases, available, [&](const std::vector<DecodeSample>& kept) {
+  if (const std::optional<std::size_t> available = free_bytes(ranks))
+    leave_out_too_large(cases, *available, [&](const std::vector<DecodeSample>& kept) {
       return bytes_of_steps(ranks, steps_of(kept), true);
     });
   const std::vector<StepCase> steps = steps_of(cases);

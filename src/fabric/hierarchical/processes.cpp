@@ -56,7 +56,7 @@ FabricOptions inside_options(const Launch& launch, const Launch& machine, const 
   if (inside.first_rank < 0 || inside.first_rank + machine.world_size > launch.world_size)
     throw_error<InputError>(
         "the ranks of a machine do not follow each other in this run: rank {} of {} is the {}th of the {} of its "
-        "machine; fill one machine after the other (mpirun --map-by slot)",
+        "machine; fill one machine after the other (mpirun --map-by slot), or set HEDDLE_FABRIC=mpi",
         launch.rank, launch.world_size, machine.rank, machine.world_size);
   return inside;
 }

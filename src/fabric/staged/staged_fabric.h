@@ -96,6 +96,7 @@ class StagedFabric final : public Fabric {
     int number;
     std::atomic<const Stream*> of = nullptr;  // also read by whoever looks whether the run has failed
     bool is_idle = true;                      // since synchronize()
+    bool is_ahead = false;                    // the proxy may have work that its stream does not wait for
     ThreadPool pool{1};
     Stream proxy{pool};
     OwnStream copies;
@@ -108,7 +109,8 @@ class StagedFabric final : public Fabric {
   };
 
   Lane& lane_of(Stream& stream);
-  Lane& lead(Stream& stream);  // its lane, whose proxy goes on when the stream has come here
+  bool is_in_order(const Stream& stream) const;  // all that it has begun at other ranks is done before it goes on
+  Lane& lead(Stream& stream);                    // its lane, whose proxy goes on when the stream has come here
   void follow(Lane& lane, Stream& stream, int peer, Tag tag);
   void raise(Stream& stream, int peer, StagedRequest request);  // a flag
   void send(Lane& lane, int peer, StagedRequest request, const std::byte* bytes);

@@ -77,11 +77,15 @@ bool StagingServer::serve() {
 }
 
 std::byte* StagingServer::place_of(int from, const StagedRequest& request) const {
-  if (request.offset > heap_.size() || request.bytes > heap_.size() - request.offset ||
-      request.bytes > area_.piece_bytes())
+  const bool is_flag =
+      request.kind == StagedRequest::word || request.kind == StagedRequest::set || request.kind == StagedRequest::add;
+  const std::size_t bytes = is_flag ? sizeof(std::uint64_t) : request.bytes;
+  const std::size_t offset = request.kind == StagedRequest::tell ? 0 : request.offset;
+  if (offset > heap_.size() || bytes > heap_.size() - offset || bytes > area_.piece_bytes() ||
+      (is_flag && offset % sizeof(std::uint64_t) != 0))
     throw_error<Failure>("rank {} rejects a request of rank {} for {} bytes at {} of its heap of {}", host_.rank(),
-                         from, request.bytes, request.offset, heap_.size());
-  return heap_.data() + request.offset;
+                         from, bytes, offset, heap_.size());
+  return heap_.data() + offset;
 }
 
 void StagingServer::carry_out(int from, int lane, const StagedRequest& request, const std::byte* bytes) {

@@ -220,7 +220,11 @@ void AllReduceNorm::operator()(const AllReduceNormParams& params, const Lane& la
   if (x.rows == 0 || lane.dry_run != nullptr) return;
   const Span span(lane.stream, kNormName);
   const AllReduceNormRegime taken = regime(x.rows, x.columns, x.dtype);
-  const NormForm form{taken, is_direct(params, taken), blocks_for(taken, x.rows, params.num_sms, lane)};
+  const bool direct = is_direct(params, taken);
+  const int most_blocks = blocks_for(taken, x.rows, params.num_sms, lane);
+  const std::int64_t own_rows = rows(x.rows).largest();  // a block without one would only meet others
+  const NormForm form{taken, direct,
+                      direct ? static_cast<int>(std::min<std::int64_t>(most_blocks, own_rows)) : most_blocks};
   if constexpr (kHaveCuda) {
     if (lane.stream.device().kind == DeviceKind::cuda)
       return all_reduce_norm_sm90(params, rows(x.rows), peers_, memory_, {form, fabric_->device_share().ranks == 1},

@@ -45,8 +45,9 @@ struct AllReduceNormParams {
   Tensor y;              // [num_tokens, hidden], of any of the three dtypes; on a GPU x's, or any where x is float32
   float eps = 0;         // >= 0
   int num_sms = 0;       // of a GPU, 1 to 132, the same on every rank; 0: what suits the size, at most the lane's
-  // Whether x and y lie in the fabric's symmetric heap, at the same places on every rank. In a pipelined call other ranks
-  // then read this rank's x and write its y, from when this rank's call begins until it ends.
+  // Whether x and y lie in the fabric's symmetric heap, at the same places on every rank; every rank says the same, or all of
+  // them wait in vain. In a pipelined call other ranks then read this rank's x and write its y, from when this rank's call
+  // begins until it ends; on a GPU all tensors are then aligned to 16 bytes.
   bool symmetric = false;
 };
 

@@ -1,17 +1,18 @@
 // direct_norm.cuh on a block of a GPU. All rows come and leave by TMA (cp.async.bulk), through shared memory, so that no thread
 // waits for memory, an SM has more than 100 KB on the way, and few SMs keep the links busy.
 //
-// Two groups of eight warps, or one where rows are too wide, sum and normalise rows by turns, so that one computes while the other
-// waits for its lanes;
-// a lane has the same columns of each row, and keeps their weights. Two warps more move rows, by one lane each:
+// Two groups of eight warps, or one where rows are too wide, sum and normalise rows by turns, so that one computes while the
+// other waits for its lanes; a lane has the same columns of each row, and keeps their weights. Two warps more move rows, by
+// one lane each:
 //   load    the residual, and every rank's share of own rows: -> two rings in shared memory (DirectNormRoom)
 //   store   the residual, and normalised rows, which lie where this rank's share lay: -> y at every rank
 //
 // Memory order. What TMA has written to a peer is complete when the thread that started the stores has waited for their group;
 // a fence and the flag at system scope come behind. Who has seen a flag fences the async proxy before TMA reads.
 //
-// A wait for a peer that gives up at the start ends nothing: the block sums its own rows alone and stores none, so that
-// its warps, who wait at mbarriers for each other, come to their ends. The host throws (device/wait_watch.h).
+// A wait for a peer that gives up at the start ends nothing: the block sums its own rows alone and stores them on this rank
+// only, so that its warps, who wait at mbarriers for each other, come to their ends. One that gives up at the end lets the
+// block end. The host throws (device/wait_watch.h).
 #pragma once
 
 #include "device/bulk_stores_sm90.cuh"

@@ -11,7 +11,7 @@ namespace heddle {
 struct alignas(32) NormBlockState {
   std::uint64_t epoch = 0;       // calls of the rank that used the inbox, with any number of blocks
   std::uint64_t used_bytes = 0;  // of the inbox buffer, by the last of them
-  std::uint64_t chunks = 0;      // of each rank's rows, in pipelined calls so far
+  std::uint64_t chunks = 0;      // of each rank's rows, in pipelined calls so far; a direct call counts as one
 };
 
 struct AllReduceNormMemory {
@@ -22,7 +22,9 @@ struct AllReduceNormMemory {
   std::size_t buffer_bytes = 0;  // of one buffer; a multiple of 16
   NormBlockState* blocks = nullptr;
 
-  // For pipelined calls, symmetric. Flags: [kMostBlocks][ranks], by the rank that raises them; they count chunks.
+  // For pipelined calls, symmetric. Flags: [kMostBlocks][ranks], by the rank that raises them; they count chunks over all calls, so
+  // a call of either form begins with what the one before has told. In a direct call shares_come says that all of that rank's
+  // x is complete and nobody there reads y, rows_come that its rows are in y here and it has read x; rows_taken stays as it is.
   std::byte* slots = nullptr;
   std::size_t slots_bytes = 0;
   std::uint64_t* shares_come = nullptr;  // its share of this rank's rows is here
