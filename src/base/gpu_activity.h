@@ -34,7 +34,7 @@ class GpuActivity {
   GpuActivity();  // throws Failure where the system has no CUPTI of this build's CUDA, or that refuses
   GpuActivity(const GpuActivity&) = delete;
   GpuActivity& operator=(const GpuActivity&) = delete;
-  ~GpuActivity();
+  ~GpuActivity();  // NOLINT(performance-trivially-destructible): with CUPTI it stops the recording
 
   // All that has ended so far. Every stream has been synchronized. Throws Failure where CUPTI does not deliver.
   GpuRecords collect();
