@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/alignment.h"
 #include "base/dtype.h"
 
 namespace heddle {
@@ -28,5 +29,15 @@ struct Tensor {
             dtype};
   }
 };
+
+// Whether every row begins at a multiple of `bytes`, a power of two: those at `data` and every `row_stride` elements
+// after it.
+inline bool rows_are_aligned(const void* data, std::int64_t row_stride, DType dtype, std::size_t bytes = kVectorBytes) {
+  return is_aligned(data, bytes) && static_cast<std::size_t>(row_stride) * size_of(dtype) % bytes == 0;
+}
+
+inline bool rows_are_aligned(const Tensor& rows, std::size_t bytes = kVectorBytes) {
+  return rows_are_aligned(rows.data, rows.row_stride, rows.dtype, bytes);
+}
 
 }  // namespace heddle

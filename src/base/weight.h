@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/alignment.h"
 #include "base/dtype.h"
 
 namespace heddle {
@@ -39,5 +40,12 @@ struct Weight {
     return static_cast<const std::byte*>(blocks[block].data) + static_cast<std::size_t>(row) * row_bytes();
   }
 };
+
+// Whether every row begins at a multiple of kVectorBytes.
+inline bool rows_are_aligned(const Weight& weight) {
+  for (const WeightBlock& block : weight.blocks)
+    if (block.num_rows > 0 && !is_aligned(block.data)) return false;
+  return weight.row_bytes() % kVectorBytes == 0;
+}
 
 }  // namespace heddle

@@ -652,9 +652,6 @@ int decode_block_clusters(const DecodeBlockShape& shape, DType weights, Device d
 
 void decode_block_sm90(const DecodeBlockParams& params, const Lane& lane) {
   const DecodeBlockShape shape = shape_of(params);
-  const auto rows_are_aligned = [](const Tensor& rows) {
-    return is_aligned(rows.data) && rows.row_stride * static_cast<std::int64_t>(size_of(rows.dtype)) % 16 == 0;
-  };
   require(rows_are_aligned(params.residual) && rows_are_aligned(params.new_residual) &&
               (params.num_deltas == 0 || rows_are_aligned(params.deltas)) && is_aligned(params.norm),
           "decode_block: rows of the residual, the deltas or the norm are not aligned to 16 bytes");

@@ -135,8 +135,7 @@ TileOutput<T> tile_output_of(const char* op, const Tensor& y, const float* bias)
   TileOutput<T> output{.map = {}, .y = output_of(y, bias), .rows = y.rows, .by_tma = false};
   const std::size_t bytes = size_of(y.dtype);
   // Where a row of y ends within 16 bytes, TMA was observed to write beyond it.
-  output.by_tma = (y.dtype == DType::float32 || y.dtype == TileOutput<T>::kDType) && is_aligned(y.data) &&
-                  static_cast<std::size_t>(y.row_stride) * bytes % 16 == 0 &&
+  output.by_tma = (y.dtype == DType::float32 || y.dtype == TileOutput<T>::kDType) && rows_are_aligned(y) &&
                   static_cast<std::size_t>(y.columns) * bytes % 16 == 0 && y.rows > 0;
   if (!output.by_tma) return output;
   const std::uint32_t units = static_cast<std::uint32_t>(bytes / 2);

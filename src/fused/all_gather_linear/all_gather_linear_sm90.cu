@@ -191,10 +191,10 @@ bool fits_slots(std::int64_t tile_rows, int rows) {
 bool is_for_tiles(const GatherCall& call) {
   const AllGatherLinearParams& p = call.params;
   const DType dtype = p.weight.dtype;
-  if (dtype == DType::float32 || p.x.dtype != dtype || p.weight.in_features % 8 != 0 || !is_aligned(p.weight.row(0)) ||
-      call.peers.size > kMostMaps || !fits_slots(call.tiles.tile_rows, 64) || !fits_slots(call.tiles.tile_rows, 128))
+  if (dtype == DType::float32 || p.x.dtype != dtype || !rows_are_aligned(p.weight) || call.peers.size > kMostMaps ||
+      !fits_slots(call.tiles.tile_rows, 64) || !fits_slots(call.tiles.tile_rows, 128))
     return false;
-  if (p.x.data != nullptr && (!is_aligned(p.x.data) || p.x.row_stride % 8 != 0)) return false;
+  if (p.x.data != nullptr && !rows_are_aligned(p.x)) return false;
   for (int rank = 0; rank < call.peers.size; ++rank)
     if (call.tiles.columns(rank) % 8 != 0) return false;
   return true;

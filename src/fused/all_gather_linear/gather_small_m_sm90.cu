@@ -60,11 +60,8 @@ void gather_small_m_sm90(const GatherCall& call, void* whole, const Lane& lane) 
                 lane, gather, call.peers);
   };
   if (pulls(call)) {
-    const PullSmallM pull{.pieces = {call.tiles},
-                          .shard = shard,
-                          .slots = call.slots,
-                          .whole = to,
-                          .aligned = is_aligned(x.data) && x.row_stride % 8 == 0};
+    const PullSmallM pull{
+        .pieces = {call.tiles}, .shard = shard, .slots = call.slots, .whole = to, .aligned = rows_are_aligned(x)};
     if (call.params.y.rows > kLinearSmallRows)
       launch(pull, gather_small_m<kPullThreadsOfMany, PullSmallM>, ShardPieces::kMost, kPullThreadsOfMany);
     else

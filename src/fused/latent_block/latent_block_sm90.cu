@@ -553,9 +553,6 @@ int latent_block_clusters(const LatentBlockShape& shape, DType weights, Device d
 
 void latent_block_sm90(const LatentBlockParams& params, const Lane& lane) {
   const LatentBlockShape shape = shape_of(params);
-  const auto rows_are_aligned = [](const Tensor& rows) {
-    return is_aligned(rows.data) && rows.row_stride * static_cast<std::int64_t>(size_of(rows.dtype)) % 16 == 0;
-  };
   require(rows_are_aligned(params.residual) && (params.num_deltas == 0 || rows_are_aligned(params.deltas)) &&
               is_aligned(params.norm),
           "latent_block: rows of the residual, the deltas or the norm are not aligned to 16 bytes");

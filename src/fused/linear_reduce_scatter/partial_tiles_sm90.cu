@@ -510,8 +510,7 @@ using TileOf = tile_gemm::Shape<kRows, kColumns, kCluster, (std::size_t{8} << 10
 
 bool is_for_partial_tiles(const PartialCall& call) {
   const DType dtype = call.weight.dtype;
-  return dtype != DType::float32 && call.x.dtype == dtype && call.x.columns % 8 == 0 && is_aligned(call.x.data) &&
-         call.x.row_stride % 8 == 0 && is_aligned(call.weight.row(0));
+  return dtype != DType::float32 && call.x.dtype == dtype && rows_are_aligned(call.x) && rows_are_aligned(call.weight);
 }
 
 template <class T, class TileShape>

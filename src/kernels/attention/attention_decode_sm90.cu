@@ -294,7 +294,7 @@ bool takes_kv(const PagedKv& kv) {
 }  // namespace
 
 bool attention_decode_takes(const AttentionParams& params) {
-  return takes_kv(params.kv) && rows_aligned_to(params.q, 2) && rows_aligned_to(params.y, 4);
+  return takes_kv(params.kv) && takes_groups(params.q, 2) && takes_groups(params.y, 4);
 }
 
 std::size_t attention_decode_scratch_bytes(int head_dim) {

@@ -447,8 +447,8 @@ bool attention_latent_takes_pages(const PagedKv& kv, int value_dim, int window) 
 }
 
 bool attention_latent_takes(const AttentionParams& params) {
-  return attention_latent_takes_pages(params.kv, params.value_dim, params.window) && rows_aligned_to(params.q, 8) &&
-         rows_aligned_to(params.y, 4);
+  return attention_latent_takes_pages(params.kv, params.value_dim, params.window) && takes_groups(params.q, 8) &&
+         takes_groups(params.y, 4);
 }
 
 std::size_t attention_latent_plan_bytes(std::int64_t max_tokens, int max_sequences, int num_heads) {

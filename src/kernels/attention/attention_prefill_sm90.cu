@@ -600,8 +600,8 @@ std::size_t attention_prefill_scratch_bytes(int head_dim) {
 }
 
 bool attention_prefill_takes(const AttentionParams& params) {
-  return with_head_dim(params.kv.head_dim, [](auto) {}) && copied_by_boxes(params.kv) && rows_aligned_to(params.q, 8) &&
-         rows_aligned_to(params.y, 2) && params.scale > 0;
+  return with_head_dim(params.kv.head_dim, [](auto) {}) && copied_by_boxes(params.kv) && takes_groups(params.q, 8) &&
+         takes_groups(params.y, 2) && params.scale > 0;
 }
 
 void attention_prefill_sm90(const AttentionParams& params, int min_rows, const Lane& lane) {
@@ -611,7 +611,7 @@ void attention_prefill_sm90(const AttentionParams& params, int min_rows, const L
                         .score_scale = params.scale * static_cast<float>(M_LOG2E),
                         .group = params.num_heads / params.kv.num_kv_heads,
                         .min_rows = min_rows,
-                        .stores_rows = params.y.dtype == params.kv.dtype && rows_aligned_to(params.y, 8),
+                        .stores_rows = params.y.dtype == params.kv.dtype && takes_groups(params.y, 8),
                         .next = reinterpret_cast<std::int32_t*>(scratch),
                         .partials = reinterpret_cast<float*>(scratch + kPrefillCounterBytes),
                         .waits = waits_of(lane.stream, "attn. prefill")};

@@ -55,9 +55,8 @@ __device__ inline void store_four(void* data, std::int64_t i, DType dtype, float
 }
 
 // Whether rows begin at, and have strides of, whole groups of `elements`.
-inline bool rows_aligned_to(const Tensor& rows, int elements) {
-  return rows.row_stride % elements == 0 &&
-         is_aligned(rows.data, static_cast<std::size_t>(elements) * size_of(rows.dtype));
+inline bool takes_groups(const Tensor& rows, std::size_t elements) {
+  return rows_are_aligned(rows, elements * size_of(rows.dtype));
 }
 
 }  // namespace heddle::sm90

@@ -245,8 +245,7 @@ void expanded_attention(const ExpandedAttentionParams& params, const Lane& lane)
     if (device.kind != DeviceKind::cuda) return;
     require(rows.dtype == q.dtype, "expanded_attention: {} is {}, q {}", operand, name_of(rows.dtype),
             name_of(q.dtype));
-    require(is_aligned(rows.data) && rows.row_stride % 8 == 0,
-            "expanded_attention: {} has rows that are not aligned to 16 bytes", operand);
+    require(rows_are_aligned(rows), "expanded_attention: {} has rows that are not aligned to 16 bytes", operand);
   };
   const std::int64_t num_tokens = sequences.num_tokens(), num_keys = sequences.num_key_rows();
   require_rows(q, num_tokens, q.columns, "q", ActivationDTypes::float32);

@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(kGatherLatentsThreads)
 
 void gather_latents_sm90(const GatherLatentsParams& params, const Lane& lane) {
   const PagedKv& kv = params.kv;
-  const bool packs = takes_packs(params.rows) && takes_packs(kv.keys, kv.head_dim, kv.dtype);
+  const bool packs = takes_packs(params.rows) && rows_are_aligned(kv.keys, kv.head_dim, kv.dtype);
   const std::int64_t count = params.rows.rows * kv.head_dim / (packs ? kPackElements : 1);
   const LaunchShape shape{
       .grid = dim3(narrow<unsigned>(ceil_div<std::int64_t>(count, kGatherLatentsThreads), "blocks of latents")),

@@ -77,7 +77,8 @@ __global__ void __launch_bounds__(kAppendThreads) append_elements(const __grid_c
 void kv_append_sm90(const KvAppendParams& params, const Lane& lane) {
   const PagedKv& kv = params.kv;
   const bool packs = takes_packs(params.k) && takes_packs(params.v) && kv.head_dim % kPackElements == 0 &&
-                     takes_packs(kv.keys, kv.head_dim, kv.dtype) && takes_packs(kv.values, kv.head_dim, kv.dtype);
+                     rows_are_aligned(kv.keys, kv.head_dim, kv.dtype) &&
+                     rows_are_aligned(kv.values, kv.head_dim, kv.dtype);
   const std::int64_t pieces = 2 * params.k.columns / (packs ? kPackElements : 1);
   const std::int64_t blocks_of_token = ceil_div<std::int64_t>(pieces, kAppendThreads);
   LaunchShape shape{.grid = dim3(static_cast<unsigned>(params.k.rows), static_cast<unsigned>(blocks_of_token)),

@@ -106,7 +106,7 @@ bool rope_append_takes(const RopeAppendParams& params) {
   const int lanes = kv.head_dim / 2 / kPackElements;
   const bool both_narrow = params.q.dtype != DType::float32 && kv.dtype != DType::float32;
   return takes_packs(params.q) && takes_packs(params.k) && takes_packs(params.v) &&
-         takes_packs(kv.keys, kv.head_dim, kv.dtype) && takes_packs(kv.values, kv.head_dim, kv.dtype) &&
+         rows_are_aligned(kv.keys, kv.head_dim, kv.dtype) && rows_are_aligned(kv.values, kv.head_dim, kv.dtype) &&
          kv.head_dim % (2 * kPackElements) == 0 && lanes <= kRopeAppendThreads &&
          !(both_narrow && params.q.dtype != kv.dtype);
 }

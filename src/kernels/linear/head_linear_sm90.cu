@@ -111,9 +111,7 @@ void head_linear_sm90(const HeadLinearParams& params, const Lane& lane) {
       .fit = GridFit::trimmed};
   const Weight& weight = params.weight;
   const bool packs = params.x.dtype == weight.dtype && size_of(weight.dtype) == 2 &&
-                     weight.in_features % kPackElements == 0 && params.x_stride % kPackElements == 0 &&
-                     takes_packs(params.x.data, params.x.row_stride, params.x.dtype) &&
-                     is_aligned(weight.blocks[0].data);
+                     params.x_stride % kPackElements == 0 && rows_are_aligned(params.x) && rows_are_aligned(weight);
   const bool pairs = packs && stores_pairs(params);
   if (pairs && takes_few_heads(params))
     return with_16_bit_element(weight.dtype, [&]<class T>() { heads_few_sm90<T>(params, lane); });

@@ -93,7 +93,7 @@ bool is_for_few_rows(const LinearParams& params) {
   return params.role == LinearRole::alone && params.x.rows <= kLinearSmallRows &&
          params.weight.out_features <= kMostRows && params.weight.in_features <= kMostFeatures && size_of(dtype) == 2 &&
          params.x.dtype == dtype && params.y.dtype == DType::float32 && takes_packs(params.x) &&
-         is_aligned(params.weight.row(0));
+         rows_are_aligned(params.weight);
 }
 
 void linear_few_rows(const LinearParams& params, const Lane& lane) {

@@ -42,8 +42,7 @@ bool takes_batch(const LinearParams& params) {
   const DType dtype = params.weight.dtype;
   return params.x.rows > kLinearSmallRows && params.x.rows <= kLinearBatchRows && dtype != DType::float32 &&
          params.x.dtype == dtype && (params.y.dtype == dtype || params.y.dtype == DType::float32) &&
-         params.weight.in_features % 8 == 0 && params.weight.out_features <= kMostOutputs &&
-         params.x.row_stride % 8 == 0 && is_aligned(params.x.data) && is_aligned(params.weight.row(0));
+         params.weight.out_features <= kMostOutputs && rows_are_aligned(params.x) && rows_are_aligned(params.weight);
 }
 
 bool is_for_batch(const LinearParams& params, const Lane& lane) {

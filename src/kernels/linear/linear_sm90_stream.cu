@@ -129,9 +129,8 @@ void enqueue_for_y(const LinearParams& params, const Lane& lane) {
 bool is_for_stream(const LinearParams& params) {
   const DType dtype = params.weight.dtype;
   return params.x.rows <= kLinearSmallRows && dtype != DType::float32 && params.x.dtype == dtype &&
-         (params.y.dtype == dtype || params.y.dtype == DType::float32) && params.weight.in_features % 8 == 0 &&
-         params.weight.out_features <= kMostOutputs && params.x.row_stride % 8 == 0 && is_aligned(params.x.data) &&
-         is_aligned(params.weight.row(0));
+         (params.y.dtype == dtype || params.y.dtype == DType::float32) && params.weight.out_features <= kMostOutputs &&
+         rows_are_aligned(params.x) && rows_are_aligned(params.weight);
 }
 
 bool is_for_swiglu_stream(const LinearSwigluParams& params) {

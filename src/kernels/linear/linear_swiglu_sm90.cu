@@ -246,10 +246,6 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
 }
 
-bool takes_boxes(const void* data, std::int64_t row_stride) {
-  return is_aligned(data) && row_stride % 8 == 0;
-}
-
 // A tensor map of a matrix with boxes as wide as a swizzle, 64 or 32 columns.
 CUtensorMap map_of(const Tensor& matrix, int box_rows, int box_columns) {
   return tensor_map("linear_swiglu",
@@ -329,8 +325,7 @@ bool is_for_swiglu_tiles(const LinearSwigluParams& params) {
   // bytes, TMA was observed to write beyond it.
   if (p.x.rows <= kLinearSmallRows || std::max({p.x.rows, p.x.columns, params.y.columns}) > kMost ||
       params.y.columns % 8 != 0 || dtype == DType::float32 || p.x.dtype != dtype || params.y.dtype != dtype ||
-      p.weight.bias != nullptr || !takes_boxes(p.weight.row(0), p.weight.in_features) ||
-      !takes_boxes(p.x.data, p.x.row_stride) || !takes_boxes(params.y.data, params.y.row_stride))
+      p.weight.bias != nullptr || !rows_are_aligned(p.weight) || !rows_are_aligned(p.x) || !rows_are_aligned(params.y))
     return false;
   return tile_columns_for(params.y) > 0;
 }

@@ -159,7 +159,7 @@ void enqueue_few(const GroupedLinearParams& params, const Tensor& x, const std::
 // x: what is multiplied.
 bool takes_few(const GroupedLinearParams& params, const Tensor& x, const Tensor& y) {
   const Weight& weight = params.group.weights[0];
-  const auto is_packed = [](const Weight& one) { return is_aligned(one.blocks[0].data); };
+  const auto is_packed = [](const Weight& one) { return rows_are_aligned(one); };
   return x.dtype == weight.dtype && y.dtype == weight.dtype && size_of(weight.dtype) == 2 && takes_packs(x) &&
          weight.out_features % 2 == 0 && y.rows <= std::int64_t{kFewRowsOnAverage} * params.group.count &&
          std::all_of(params.group.weights, params.group.weights + params.group.count, is_packed);

@@ -66,7 +66,7 @@ void grouped_linear_sm90(const GroupedLinearParams& params, const Lane& lane) {
                                        static_cast<unsigned>(std::min<std::int64_t>(tiles, 65535))),
                           .block = kPlainWarps * 32,
                           .fit = GridFit::trimmed};
-  const auto is_packed = [&](const Weight& one) { return is_aligned(one.blocks[0].data); };
+  const auto is_packed = [&](const Weight& one) { return rows_are_aligned(one); };
   const bool packs = params.x.dtype == weight.dtype && size_of(weight.dtype) == 2 && takes_packs(params.x) &&
                      std::all_of(params.group.weights, params.group.weights + params.group.count, is_packed);
   if (packs)

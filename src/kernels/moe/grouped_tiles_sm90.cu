@@ -113,10 +113,10 @@ void enqueue_tiles(const GroupedLinearParams& params, const Tensor& x, const std
 bool takes_tiles(const GroupedLinearParams& params, const Tensor& x, const Tensor& y) {
   constexpr std::int64_t kMostFeatures = std::int64_t{1} << 30;
   const Weight& weight = params.group.weights[0];
-  const auto is_packed = [](const Weight& one) { return is_aligned(one.blocks[0].data); };
+  const auto is_packed = [](const Weight& one) { return rows_are_aligned(one); };
   return x.dtype == weight.dtype && y.dtype == weight.dtype && size_of(weight.dtype) == 2 && takes_packs(x) &&
          weight.in_features <= kMostFeatures && weight.out_features <= kMostFeatures && y.columns % 2 == 0 &&
-         y.row_stride % 2 == 0 && is_aligned(y.data, 4) &&
+         rows_are_aligned(y, 4) &&
          std::all_of(params.group.weights, params.group.weights + params.group.count, is_packed);
 }
 

@@ -11,17 +11,13 @@
 namespace heddle {
 namespace {
 
-bool has_aligned_rows(const Tensor& rows) {
-  return rows.columns % 8 == 0 && rows.row_stride % 8 == 0 && is_aligned(rows.data);
+// Whether the kernels read rows as they lie: whole packs of 16 bytes.
+bool is_packed(const Tensor& rows) {
+  return rows.columns % 8 == 0 && rows_are_aligned(rows);
 }
 
-bool has_aligned_rows(const Weight& weight) {
-  return weight.bias == nullptr && weight.in_features % 8 == 0 && is_aligned(weight.row(0));
-}
-
-// Whether the kernels read `weight` as it lies.
 bool is_plain(const Weight& weight, DType dtype) {
-  return weight.dtype == dtype && has_aligned_rows(weight);
+  return weight.dtype == dtype && weight.bias == nullptr && rows_are_aligned(weight);
 }
 
 void require_shapes(const MixtureParams& params) {
@@ -57,10 +53,10 @@ bool mixture_takes(const MixtureParams& params, Device device) {
   };
   return size_of(dtype) == 2 && params.x.rows <= kMixtureTokens && params.gate_up.count <= kMixtureExperts &&
          params.logits.dtype == DType::float32 && params.gated.dtype == dtype &&
-         (params.y.dtype == dtype || params.y.dtype == DType::float32) && has_aligned_rows(params.x) &&
-         has_aligned_rows(params.gated) && all_plain(params.gate_up) && all_plain(params.down) &&
+         (params.y.dtype == dtype || params.y.dtype == DType::float32) && is_packed(params.x) &&
+         is_packed(params.gated) && all_plain(params.gate_up) && all_plain(params.down) &&
          (!params.has_shared() || (plain(params.shared_gate_up) && plain(params.shared_down) &&
-                                   params.shared_gated.dtype == dtype && has_aligned_rows(params.shared_gated)));
+                                   params.shared_gated.dtype == dtype && is_packed(params.shared_gated)));
 }
 
 void mixture(const MixtureParams& params, const Lane& lane) {

@@ -67,16 +67,10 @@ __global__ void __launch_bounds__(kEmbeddingThreads)
   }
 }
 
-bool table_takes_packs(const Weight& table) {
-  for (const WeightBlock& block : table.blocks)
-    if (!takes_packs(block.data, table.in_features, table.dtype)) return false;
-  return true;
-}
-
 }  // namespace
 
 void embedding_sm90(const EmbeddingParams& params, const Lane& lane) {
-  const bool packs = takes_packs(params.y) && table_takes_packs(params.table);
+  const bool packs = takes_packs(params.y) && rows_are_aligned(params.table);
   const std::int64_t pieces = packs ? params.y.columns / kPackElements : params.y.columns;
   LaunchShape shape{.grid = dim3(static_cast<unsigned>(params.y.rows),
                                  static_cast<unsigned>(ceil_div<std::int64_t>(pieces, kEmbeddingThreads))),

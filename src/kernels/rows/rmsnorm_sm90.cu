@@ -289,8 +289,7 @@ void launch_mix(const RmsNormParams& params, const Lane& lane) {
 void rmsnorm_sm90(const RmsNormParams& params, const Lane& lane) {
   const std::int64_t hidden = params.x.columns / params.num_heads;
   const bool packs = hidden % kPackElements == 0 && takes_packs(params.x) && takes_packs(params.y) &&
-                     takes_packs(params.weight, 0, DType::float32) &&
-                     (params.residual.data == nullptr || takes_packs(params.residual)) &&
+                     is_aligned(params.weight) && (params.residual.data == nullptr || takes_packs(params.residual)) &&
                      unit_shape(params, kManyPacks).threads <= most_threads(kManyPacks);
   if (!packs) return launch_elements(params, lane);
   const auto is_float16 = [](const Tensor& tensor) { return tensor.data != nullptr && tensor.dtype == DType::float16; };

@@ -96,12 +96,9 @@ __device__ inline T* element(const Tensor& tensor, std::int64_t row, std::int64_
   return static_cast<T*>(tensor.data) + row * tensor.row_stride + column;
 }
 
-// Whether packs can be loaded from `data` and from every multiple of `stride` elements after it.
-inline bool takes_packs(const void* data, std::int64_t stride, DType dtype) {
-  return is_aligned(data) && static_cast<std::size_t>(stride) * size_of(dtype) % kVectorBytes == 0;
-}
+// Whether rows are whole packs that can be loaded and stored.
 inline bool takes_packs(const Tensor& tensor) {
-  return tensor.columns % kPackElements == 0 && takes_packs(tensor.data, tensor.row_stride, tensor.dtype);
+  return tensor.columns % kPackElements == 0 && rows_are_aligned(tensor);
 }
 
 }  // namespace heddle
