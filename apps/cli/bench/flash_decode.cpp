@@ -7,6 +7,7 @@
 #include "base/buffer.h"
 #include "base/error.h"
 #include "cli/bench/fused.h"
+#include "cli/bench/operands.h"
 #include "cli/number_option.h"
 #include "collectives/all_gather.h"
 #include "fused/flash_decode/flash_decode.h"
@@ -22,20 +23,9 @@ struct DecodeShape {
   DType dtype = DType::float32;
 };
 
+constexpr std::uint32_t kQueries = 1, kKeys = 2, kValues = 3;  // matrices, for hashed_element
 constexpr int kKeysOfPage = 32;
 constexpr int kLargestHeads = 4096, kLargestHeadDim = 1024, kLargestBatch = 256, kLargestContext = 1 << 24;
-
-// From -1 to 1, rounded to the dtype. kind: 0 queries, 1 keys, 2 values.
-float decode_element(std::uint32_t kind, DType dtype, std::int64_t token, std::int64_t at) {
-  auto x = static_cast<std::uint32_t>(token) * 2654435761u ^ static_cast<std::uint32_t>(at) * 2246822519u ^
-           (kind + 1) * 3266489917u;
-  x ^= x >> 15;
-  x *= 2246822519u;
-  x ^= x >> 13;
-  const float value = static_cast<float>(x >> 8) * 0x1p-23f - 1;
-  if (dtype == DType::bfloat16) return to_float(to_bfloat16(value));
-  return dtype == DType::float16 ? to_float(to_float16(value)) : value;
-}
 
 FlashDecodeLimits decode_limits(const DecodeShape& shape) {
   return {.max_sequences = shape.batch,
@@ -60,13 +50,13 @@ class DecodeCase final : public FusedCase {
     for (int s = 0; s < shape.batch; ++s)
       for (std::size_t i = 0; i < columns(); ++i)
         q[static_cast<std::size_t>(s) * columns() + i] =
-            decode_element(0, DType::float32, s, static_cast<std::int64_t>(i));
+            hashed_element(kQueries, DType::float32, s, static_cast<std::int64_t>(i));
     counts_ = uploaded(rank, counts.data(), counts.size() * sizeof(std::int32_t));
     table_ = uploaded(rank, table.data(), table.size() * sizeof(std::int32_t));
     q_ = uploaded(rank, q.data(), q.size() * sizeof(float));
     y_ = Buffer(q.size() * sizeof(float), rank.device());
-    keys_ = cache_of(1);
-    values_ = cache_of(2);
+    keys_ = cache_of(kKeys);
+    values_ = cache_of(kValues);
     const std::size_t floats = decode_part_floats(params());
     own_parts_ = Buffer(floats * sizeof(float), rank.device());
     all_parts_ = Buffer(floats * sizeof(float) * static_cast<std::size_t>(rank.fabric.size()), rank.device());
@@ -137,7 +127,7 @@ class DecodeCase final : public FusedCase {
   std::int64_t numbered(int sequence, std::int64_t token) const { return (token + sequence) % shape_.context; }
 
   // The keys (1) or values (2) of this rank, on its device.
-  Buffer cache_of(std::uint32_t kind) const {
+  Buffer cache_of(std::uint32_t matrix) const {
     Buffer buffer(kv_bytes());
     for (int s = 0; s < shape_.batch; ++s)
       for (std::int64_t token = 0; token < own_tokens(); ++token)
@@ -147,7 +137,7 @@ class DecodeCase final : public FusedCase {
           const std::int64_t number = numbered(s, tokens_.begin(rank_.fabric.rank()) + token);
           for (int d = 0; d < shape_.head_dim; ++d)
             store(buffer, first + static_cast<std::size_t>(d),
-                  decode_element(kind, shape_.dtype, number, head * shape_.head_dim + d));
+                  hashed_element(matrix, shape_.dtype, number, head * shape_.head_dim + d));
         }
     return rank_.on_gpu() ? uploaded(rank_, buffer.data(), buffer.size_bytes()) : std::move(buffer);
   }
@@ -166,8 +156,9 @@ class DecodeCase final : public FusedCase {
     for (std::size_t token = 0; token < scores.size(); ++token) {
       const std::int64_t number = numbered(sequence, static_cast<std::int64_t>(token));
       for (int d = 0; d < shape_.head_dim; ++d)
-        scores[token] += static_cast<double>(decode_element(0, DType::float32, sequence, head * shape_.head_dim + d)) *
-                         static_cast<double>(decode_element(1, shape_.dtype, number, kv_head * shape_.head_dim + d));
+        scores[token] +=
+            static_cast<double>(hashed_element(kQueries, DType::float32, sequence, head * shape_.head_dim + d)) *
+            static_cast<double>(hashed_element(kKeys, shape_.dtype, number, kv_head * shape_.head_dim + d));
       scores[token] *= static_cast<double>(scale());
     }
     const double most = *std::max_element(scores.begin(), scores.end());
@@ -178,7 +169,7 @@ class DecodeCase final : public FusedCase {
       sum += weight;
       for (int d = 0; d < shape_.head_dim; ++d)
         y[static_cast<std::size_t>(d)] +=
-            weight * static_cast<double>(decode_element(2, shape_.dtype, number, kv_head * shape_.head_dim + d));
+            weight * static_cast<double>(hashed_element(kValues, shape_.dtype, number, kv_head * shape_.head_dim + d));
     }
     for (double& element : y) element /= sum;
     return y;

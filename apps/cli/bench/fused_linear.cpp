@@ -8,6 +8,7 @@
 #include "base/copy.h"
 #include "base/error.h"
 #include "cli/bench/fused.h"
+#include "cli/bench/operands.h"
 #include "cli/bench/place_pieces.h"
 #include "cli/format_text.h"
 #include "cli/number_option.h"
@@ -46,19 +47,7 @@ struct FusedShape {
   int transfer_sms = AllGatherLinearParams{}.transfer_sms, tile = -1;
 };
 
-enum class Operand : std::uint32_t { a = 1, w = 2 };
-
-// From -1 to 1, rounded to the dtype in which the operand lies.
-float element(Operand operand, DType dtype, std::int64_t row, std::int64_t column) {
-  auto x = static_cast<std::uint32_t>(row) * 2654435761u ^ static_cast<std::uint32_t>(column) * 2246822519u ^
-           static_cast<std::uint32_t>(operand) * 3266489917u;
-  x ^= x >> 15;
-  x *= 2246822519u;
-  x ^= x >> 13;
-  const float value = static_cast<float>(x >> 8) * 0x1p-23f - 1;
-  if (dtype == DType::bfloat16) return to_float(to_bfloat16(value));
-  return dtype == DType::float16 ? to_float(to_float16(value)) : value;
-}
+constexpr std::uint32_t kA = 1, kW = 2;  // matrices, for hashed_element
 
 std::size_t bytes_of(std::int64_t rows, std::int64_t columns, DType dtype) {
   return static_cast<std::size_t>(rows) * static_cast<std::size_t>(columns) * size_of(dtype);
@@ -70,13 +59,13 @@ class Part {
   Part(const FusedRank& rank, std::int64_t rows, std::int64_t columns, DType dtype)
       : buffer_(std::max<std::size_t>(1, bytes_of(rows, columns, dtype)), rank.device()),
         tensor_{buffer_.data(), rows, columns, columns, dtype} {}
-  Part(const FusedRank& rank, Operand operand, std::int64_t first_row, std::int64_t rows, std::int64_t first_column,
-       std::int64_t columns, DType dtype)
+  Part(const FusedRank& rank, std::uint32_t matrix, std::int64_t first_row, std::int64_t rows,
+       std::int64_t first_column, std::int64_t columns, DType dtype)
       : tensor_{nullptr, rows, columns, columns, dtype} {
     Buffer values(std::max<std::size_t>(1, bytes_of(rows, columns, dtype)));
     for (std::int64_t row = 0; row < rows; ++row)
       for (std::int64_t column = 0; column < columns; ++column)
-        store(values, row * columns + column, element(operand, dtype, first_row + row, first_column + column));
+        store(values, row * columns + column, hashed_element(matrix, dtype, first_row + row, first_column + column));
     buffer_ = rank.on_gpu() ? uploaded(rank, values.data(), values.size_bytes()) : std::move(values);
     tensor_.data = buffer_.data();
   }
@@ -111,8 +100,8 @@ DType activation_dtype(DType dtype, DeviceKind device) {
 double exact_element(const FusedShape& shape, std::int64_t row, std::int64_t column) {
   double sum = 0;
   for (std::int64_t i = 0; i < shape.k; ++i)
-    sum += static_cast<double>(element(Operand::a, activation_dtype(shape.dtype, shape.device), row, i)) *
-           static_cast<double>(element(Operand::w, shape.dtype, column, i));
+    sum += static_cast<double>(hashed_element(kA, activation_dtype(shape.dtype, shape.device), row, i)) *
+           static_cast<double>(hashed_element(kW, shape.dtype, column, i));
   return sum;
 }
 
@@ -165,9 +154,9 @@ class GatherCase final : public LinearCase {
         of_rows_(shape.sharded == Sharded::rows),
         shards_(Shards::even(of_rows_ ? shape.m : shape.k, rank.fabric.size())),
         columns_(Shards::even(shape.n, rank.fabric.size())),
-        x_(rank, Operand::a, of_rows_ ? begin() : 0, of_rows_ ? count() : shape.m, of_rows_ ? 0 : begin(),
+        x_(rank, kA, of_rows_ ? begin() : 0, of_rows_ ? count() : shape.m, of_rows_ ? 0 : begin(),
            of_rows_ ? shape.k : count(), activation_dtype(shape.dtype, shape.device)),
-        weight_(rank, Operand::w, columns_.begin(me()), columns_.count(me()), 0, shape.k, shape.dtype),
+        weight_(rank, kW, columns_.begin(me()), columns_.count(me()), 0, shape.k, shape.dtype),
         y_(rank, shape.m, columns_.count(me()), DType::float32),
         piece_(rank, largest_rows(), largest_columns(), x_.tensor().dtype),
         pieces_(rank, largest_rows() * rank.fabric.size(), largest_columns(), x_.tensor().dtype),
@@ -246,9 +235,9 @@ class ReduceCase final : public LinearCase {
         scatters_(fused == FusedOperator::linear_reduce_scatter),
         rows_(Shards::even(shape.m, rank.fabric.size())),
         columns_(Shards::even(shape.k, rank.fabric.size())),
-        x_(rank, Operand::a, 0, shape.m, columns_.begin(me()), columns_.count(me()),
+        x_(rank, kA, 0, shape.m, columns_.begin(me()), columns_.count(me()),
            activation_dtype(shape.dtype, shape.device)),
-        weight_(rank, Operand::w, 0, shape.n, columns_.begin(me()), columns_.count(me()), shape.dtype),
+        weight_(rank, kW, 0, shape.n, columns_.begin(me()), columns_.count(me()), shape.dtype),
         partials_(rank, scatters_ ? rows_.largest() * rank.fabric.size() : shape.m, shape.n, DType::float32),
         y_(rank, scatters_ ? std::max<std::int64_t>(1, rows_.largest()) : shape.m, shape.n, DType::float32) {
     result_ = y_.tensor();

@@ -17,6 +17,17 @@ constexpr std::size_t kPatternPiece = std::size_t{1} << 20;
 
 }  // namespace
 
+float hashed_element(std::uint32_t matrix, DType dtype, std::int64_t row, std::int64_t column) {
+  auto x = static_cast<std::uint32_t>(row) * 2654435761u ^ static_cast<std::uint32_t>(column) * 2246822519u ^
+           matrix * 3266489917u;
+  x ^= x >> 15;
+  x *= 2246822519u;
+  x ^= x >> 13;
+  const float value = static_cast<float>(x >> 8) * 0x1p-23f - 1;
+  if (dtype == DType::bfloat16) return to_float(to_bfloat16(value));
+  return dtype == DType::float16 ? to_float(to_float16(value)) : value;
+}
+
 void* Operands::take(std::size_t size_bytes) {
   constexpr std::size_t kPadding = 256;  // an empty operand has an address, too
   return buffers_.emplace_back(size_bytes + kPadding, stream_.device()).data();

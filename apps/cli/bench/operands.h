@@ -46,6 +46,10 @@ class Operands {
   std::uint64_t next_start_ = 0;
 };
 
+// An element of the matrix with this number, from -1 to 1, rounded to `dtype`: a hash of its place, so that each rank
+// makes its slice and the host any element.
+float hashed_element(std::uint32_t matrix, DType dtype, std::int64_t row, std::int64_t column);
+
 // Rows on the host, contiguous.
 class HostRows {
  public:
