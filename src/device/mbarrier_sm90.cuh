@@ -91,10 +91,15 @@ __device__ inline void publish_barriers() {
 }
 
 // Arrives at an mbarrier of any block of the cluster, at an address from address_in_block(), after the wgmmas that read
-// a slot have completed, so that TMA may write the slot. It does not make writes of threads visible there: that would
-// take a fence of all memory (`.release.cluster`).
+// a slot have completed, so that TMA may write the slot. It does not make writes of threads visible there: that takes
+// release_in_block(), which fences all memory.
 __device__ inline void arrive_in_block(std::uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+// The same with release semantics at the scope of the cluster.
+__device__ inline void release_in_block(std::uint32_t barrier) {
+  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
 // TMA copy to shared memory of `bytes`, a multiple of 16 between addresses aligned to 16. Completes on `barrier`.

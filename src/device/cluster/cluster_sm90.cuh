@@ -113,10 +113,7 @@ class ClusterBlock {
   __device__ int arrivals() const { return lanes() / 32; }
   __device__ void release(int to, ClusterMbarrier& barrier) const {
     __syncwarp();
-    if (lane() % 32 == 0)
-      asm volatile(
-          "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(address_in_block(barrier.address(), to))
-          : "memory");
+    if (lane() % 32 == 0) release_in_block(address_in_block(barrier.address(), to));
   }
 
   // Releases and acquires at the scope of the cluster, other than meet_cluster().

@@ -167,9 +167,7 @@ class BatchGroup {
     __syncwarp();
     if (!again || lane() >= Config::kCluster - 1) return;  // who has pushed for the last time may have ended
     const int to = lane() < rank_ ? lane() : lane() + 1;
-    asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(
-                     sm90::address_in_block(shared_.taken.address(), to))
-                 : "memory");
+    sm90::release_in_block(sm90::address_in_block(shared_.taken.address(), to));
   }
 
   __device__ float4 four(int tile, int i) const {
