@@ -37,13 +37,6 @@ __device__ inline uint4 load_once(const void* from) {
   return v;
 }
 
-// c += W x^T of 16 rows, 32 features and 8 tokens (kernels/linear/linear_sm90_stream.cuh).
-template <class T>
-__device__ inline void multiply_pieces(float (&c)[4], const uint4& low, const uint4& high, const uint4& x) {
-  multiply_add<T>(c, {low.x, high.x, low.y, high.y}, x.x, x.y);
-  multiply_add<T>(c, {low.z, high.z, low.w, high.w}, x.z, x.w);
-}
-
 // Four features of the residual with what is pending: `deltas` has num_deltas times the residual's rows.
 template <class T>
 __device__ inline float4 pending_sum(const Tensor& residual, const Tensor& deltas, int num_deltas, int token,

@@ -355,7 +355,7 @@ class Work {
       const int piece = (half * 4 + lane() % 4) ^ row % 2 * 4;
       const uint4 low = rows[piece], high = rows[64 + piece];
 #pragma unroll
-      for (int n = 0; n < kTokenTiles; ++n) multiply_pieces<T>(c[n], low, high, pieces[half][n]);
+      for (int n = 0; n < kTokenTiles; ++n) multiply_add_packs<T>(c[n], low, high, pieces[half][n]);
     }
     __syncwarp();  // all lanes have read, so the slot may be overwritten
     copy_next();

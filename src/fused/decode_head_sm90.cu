@@ -494,7 +494,7 @@ class HeadWork {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int piece = (half * 4 + lane() % 4) ^ row % 2 * 4;
-      multiply_pieces<T>(c, rows[piece], rows[64 + piece], pieces[half]);
+      multiply_add_packs<T>(c, rows[piece], rows[64 + piece], pieces[half]);
     }
     release_step();
   }

@@ -345,7 +345,7 @@ class LatentGpuWork {
                 const int token = 8 * n + lane() / 4;
                 uint4 x = make_uint4(0, 0, 0, 0);
                 if (token < shape_.tokens) x = *reinterpret_cast<const uint4*>(piece_at(token, k + 32 * half));
-                multiply_pieces<T>(c[n], weights[u][2 * half], weights[u][2 * half + 1], x);
+                multiply_add_packs<T>(c[n], weights[u][2 * half], weights[u][2 * half + 1], x);
               }
           }
         }

@@ -77,11 +77,8 @@ __global__ void __launch_bounds__(kHeadWarps * 32) heads_few(const __grid_consta
 #pragma unroll
     for (int i = 0; i < kHeadChunks; ++i)
 #pragma unroll
-      for (int n = 0; n < kTokenTiles; ++n) {
-        const uint4 &low = w.words[i][0], &high = w.words[i][1], &of_x = x.words[i][n];
-        sm90::multiply_add<T>(c[n][i % 2], {low.x, high.x, low.y, high.y}, of_x.x, of_x.y);
-        sm90::multiply_add<T>(c[n][i % 2], {low.z, high.z, low.w, high.w}, of_x.z, of_x.w);
-      }
+      for (int n = 0; n < kTokenTiles; ++n)
+        sm90::multiply_add_packs<T>(c[n][i % 2], w.words[i][0], w.words[i][1], x.words[i][n]);
 #pragma unroll
     for (int n = 0; n < kTokenTiles; ++n)
 #pragma unroll

@@ -30,14 +30,6 @@
 
 namespace heddle {
 
-// c += W x^T of 16 rows, 32 features and 8 tokens. `low` is of row lane / 4, `high` of the row 8 below, `x` of token
-// lane / 4; each holds the same 8 features.
-template <class T>
-__device__ inline void multiply_features(float (&c)[4], const uint4& low, const uint4& high, const uint4& x) {
-  sm90::multiply_add<T>(c, {low.x, high.x, low.y, high.y}, x.x, x.y);
-  sm90::multiply_add<T>(c, {low.z, high.z, low.w, high.w}, x.z, x.w);
-}
-
 // Adds the warps' `sums` in the order of the warps and stores the outputs.
 template <class Config, StreamOutput kOutput, class Operands>
 __device__ inline void store_tile(const Operands& op, std::int64_t first, int outputs, const float* sums) {
@@ -171,7 +163,7 @@ __global__ void __launch_bounds__(Config::kBlockThreads, 1)
         for (int m = 0; m < Config::kRowTiles; ++m) {
           const uint4 low = rows[m * 128 + piece], high = rows[m * 128 + 64 + piece];
 #pragma unroll
-          for (int n = 0; n < kTokenTiles; ++n) multiply_features<T>(c[m][n], low, high, x[n]);
+          for (int n = 0; n < kTokenTiles; ++n) sm90::multiply_add_packs<T>(c[m][n], low, high, x[n]);
         }
       }
       if constexpr (Config::kWholeTokens) tokens.position = tokens.position + 1 == steps ? 0 : tokens.position + 1;

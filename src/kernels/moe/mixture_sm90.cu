@@ -203,8 +203,7 @@ struct TokenPieces {
         const uint4 low = x[first + i][0];
         uint4 high = make_uint4(0, 0, 0, 0);
         if constexpr (kTokenTiles == 2) high = x[first + i][1];
-        multiply_add<T>(i % 2 == 0 ? sums : odd, {low.x, high.x, low.y, high.y}, w[i].x, w[i].y);
-        multiply_add<T>(i % 2 == 0 ? sums : odd, {low.z, high.z, low.w, high.w}, w[i].z, w[i].w);
+        multiply_add_packs<T>(i % 2 == 0 ? sums : odd, low, high, w[i]);
       }
     }
 #pragma unroll

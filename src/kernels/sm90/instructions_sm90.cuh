@@ -91,6 +91,14 @@ __device__ inline void multiply_add(float (&c)[4], const std::uint32_t (&a)[4], 
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "C"(PtxType<T>::name));
 }
 
+// c += W x^T of 16 rows, 32 features and 8 tokens. `low` is of row lane / 4, `high` of the row 8 below, `x` of token
+// lane / 4; each holds the same 8 features.
+template <class T>
+__device__ inline void multiply_add_packs(float (&c)[4], const uint4& low, const uint4& high, const uint4& x) {
+  multiply_add<T>(c, {low.x, high.x, low.y, high.y}, x.x, x.y);
+  multiply_add<T>(c, {low.z, high.z, low.w, high.w}, x.z, x.w);
+}
+
 __device__ inline float exp2_approx(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
