@@ -9,7 +9,7 @@
 
 namespace heddle {
 
-void all_gather(Communicator& communicator, const AllGatherParams& params, Stream& stream) {
+void all_gather(Communicator& communicator, const AllGatherParams& params, const Lane& lane) {
   const std::size_t bytes = bytes_of("all_gather", communicator, params.count, params.dtype, communicator.size());
   const std::size_t piece = params.count * size_of(params.dtype);
   require_buffers(
@@ -18,16 +18,16 @@ void all_gather(Communicator& communicator, const AllGatherParams& params, Strea
   const BufferPlaces places = places_of("all_gather", communicator, params.memory, {{params.output, bytes}});
   const Communicator::Call call{Collective::all_gather, params.dtype, params.count, 0, places};
   const auto vendor = [&](VendorCollectives& nccl) {
-    nccl.all_gather(stream, params.output, params.input, params.count, params.dtype);
+    nccl.all_gather(lane.stream, params.output, params.input, params.count, params.dtype);
   };
-  const auto puts = [&] { all_gather_by_puts(communicator, params, stream); };
+  const auto puts = [&] { all_gather_by_puts(communicator, params, lane.stream); };
   const auto programs = [&](const Choice& choice, const auto& run) {
     with_all_gather(communicator, params, choice, run);
   };
   const auto cuda = [&](const Choice& choice) {
-    if constexpr (kHaveCuda) all_gather_cuda(communicator, params, choice, stream);
+    if constexpr (kHaveCuda) all_gather_cuda(communicator, params, choice, lane);
   };
-  carry_out(communicator, call, bytes, params, stream, vendor, puts, programs, cuda);
+  carry_out(communicator, call, bytes, params, lane, vendor, puts, programs, cuda);
 }
 
 }  // namespace heddle

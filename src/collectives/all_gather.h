@@ -2,6 +2,7 @@
 // unchanged.
 #pragma once
 
+#include "base/lane.h"
 #include "collectives/communicator.h"
 
 namespace heddle {
@@ -14,7 +15,7 @@ struct AllGatherParams {
   Memory memory = Memory::any;  // symmetric: output lies in the symmetric heap
 };
 
-// Enqueues. Throws as all_reduce does.
-void all_gather(Communicator& communicator, const AllGatherParams& params, Stream& stream);
+// Enqueues and throws as all_reduce does.
+void all_gather(Communicator& communicator, const AllGatherParams& params, const Lane& lane);
 
 }  // namespace heddle

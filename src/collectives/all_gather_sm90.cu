@@ -5,9 +5,10 @@
 
 namespace heddle {
 
-void all_gather_cuda(Communicator& communicator, const AllGatherParams& params, const Choice& choice, Stream& stream) {
+void all_gather_cuda(Communicator& communicator, const AllGatherParams& params, const Choice& choice,
+                     const Lane& lane) {
   with_all_gather(communicator, params, choice,
-                  [&](const auto& program) { launch(communicator, program, choice, stream); });
+                  [&](const auto& program) { launch(communicator, program, choice, lane); });
 }
 
 }  // namespace heddle

@@ -5,6 +5,7 @@
 
 #include <optional>
 
+#include "base/lane.h"
 #include "collectives/communicator.h"
 
 namespace heddle {
@@ -14,14 +15,14 @@ struct AllReduceParams {
   void* output;       // [count]; may be input, must not overlap it otherwise
   std::size_t count;  // the same on every rank; may be 0
   DType dtype;
-  Memory memory = Memory::any;  // symmetric: input and output lie in the symmetric heap
-  int most_blocks = 0;          // on a GPU, each takes an SM; the same on every rank. 0: as many as the choice says
+  Memory memory = Memory::any;        // symmetric: input and output lie in the symmetric heap
   std::optional<Choice> choice = {};  // the same on every rank, in place of the tables'; nothing: the tables'
 };
 
-// Enqueues. Throws InvalidArgument for a null or a partly overlapping buffer, for a count beyond memory, and for
+// Enqueues. On a GPU a call has no more blocks than the lane has SMs, as many on every rank; only NCCL takes what it
+// chooses. Throws InvalidArgument for a null or a partly overlapping buffer, for a count beyond memory, and for
 // Memory::symmetric with a buffer outside the symmetric heap or not aligned to 16 bytes. Calls that differ between
 // ranks: see CommunicatorOptions::checked_calls.
-void all_reduce(Communicator& communicator, const AllReduceParams& params, Stream& stream);
+void all_reduce(Communicator& communicator, const AllReduceParams& params, const Lane& lane);
 
 }  // namespace heddle

@@ -1,6 +1,7 @@
 // Piece r of rank s's input becomes piece s of rank r's output. Copies bytes unchanged, as all_gather does.
 #pragma once
 
+#include "base/lane.h"
 #include "collectives/communicator.h"
 
 namespace heddle {
@@ -13,7 +14,7 @@ struct AllToAllParams {
   Memory memory = Memory::any;  // symmetric: output lies in the symmetric heap; a call in place is staged all the same
 };
 
-// Enqueues. Throws as all_reduce does.
-void all_to_all(Communicator& communicator, const AllToAllParams& params, Stream& stream);
+// Enqueues and throws as all_reduce does.
+void all_to_all(Communicator& communicator, const AllToAllParams& params, const Lane& lane);
 
 }  // namespace heddle

@@ -5,9 +5,9 @@
 
 namespace heddle {
 
-void all_to_all_cuda(Communicator& communicator, const AllToAllParams& params, const Choice& choice, Stream& stream) {
+void all_to_all_cuda(Communicator& communicator, const AllToAllParams& params, const Choice& choice, const Lane& lane) {
   with_all_to_all(communicator, params, choice,
-                  [&](const auto& program) { launch(communicator, program, choice, stream); });
+                  [&](const auto& program) { launch(communicator, program, choice, lane); });
 }
 
 }  // namespace heddle

@@ -5,8 +5,8 @@
 
 namespace heddle {
 
-void barrier_cuda(Communicator& communicator, const Choice& choice, Stream& stream) {
-  launch(communicator, FlagBarrier{}, {choice.algorithm, 1, choice.threads}, stream);
+void barrier_cuda(Communicator& communicator, const Choice& choice, const Lane& lane) {
+  launch(communicator, FlagBarrier{}, {choice.algorithm, 1, choice.threads}, lane);
 }
 
 }  // namespace heddle

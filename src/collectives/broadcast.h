@@ -1,6 +1,7 @@
 // The root's input becomes every rank's output. Copies bytes unchanged, as all_gather does.
 #pragma once
 
+#include "base/lane.h"
 #include "collectives/communicator.h"
 
 namespace heddle {
@@ -14,7 +15,7 @@ struct BroadcastParams {
   Memory memory = Memory::any;  // symmetric: output lies in the symmetric heap
 };
 
-// Enqueues. Throws as all_reduce does, and when the root is not a rank of the team.
-void broadcast(Communicator& communicator, const BroadcastParams& params, Stream& stream);
+// Enqueues and throws as all_reduce does, and when the root is not a rank of the team.
+void broadcast(Communicator& communicator, const BroadcastParams& params, const Lane& lane);
 
 }  // namespace heddle

@@ -5,8 +5,8 @@
 
 namespace heddle {
 
-void broadcast_cuda(Communicator& communicator, const BroadcastParams& params, const Choice& choice, Stream& stream) {
-  with_broadcast(params, choice, [&](const auto& program) { launch(communicator, program, choice, stream); });
+void broadcast_cuda(Communicator& communicator, const BroadcastParams& params, const Choice& choice, const Lane& lane) {
+  with_broadcast(params, choice, [&](const auto& program) { launch(communicator, program, choice, lane); });
 }
 
 }  // namespace heddle

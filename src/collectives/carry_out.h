@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/copy.h"
+#include "base/lane.h"
 #include "collectives/communicator.h"
 #include "collectives/run_on_cpu.h"
 
@@ -15,25 +16,23 @@ namespace heddle {
 //   cuda(const Choice&)            launches that program as a kernel; called only in builds with CUDA
 template <class Params, class Vendor, class Puts, class Programs, class Cuda>
 void carry_out(Communicator& communicator, const Communicator::Call& call, std::size_t larger_bytes,
-               const Params& params, Stream& stream, const Vendor& vendor, const Puts& puts, const Programs& programs,
+               const Params& params, const Lane& lane, const Vendor& vendor, const Puts& puts, const Programs& programs,
                const Cuda& cuda) {
-  int most_blocks = 0;
-  if constexpr (requires { params.most_blocks; }) most_blocks = params.most_blocks;
   std::optional<Choice> asked;
   if constexpr (requires { params.choice; }) asked = params.choice;
-  const Choice choice = communicator.choose(call.collective, larger_bytes, call.buffers.memory, most_blocks, asked);
-  const auto to_compare = communicator.check(call, choice, stream);
+  const Choice choice = communicator.choose(call.collective, larger_bytes, call.buffers.memory, lane.num_sms, asked);
+  const auto to_compare = communicator.check(call, choice, lane.stream);
   if (larger_bytes == 0) return;
   if (communicator.size() == 1) {
-    if (params.input != params.output) enqueue_copy(stream, params.output, params.input, larger_bytes);
+    if (params.input != params.output) enqueue_copy(lane.stream, params.output, params.input, larger_bytes);
     return;
   }
   if (choice.algorithm == Algorithm::vendor) {
     vendor(communicator.vendor());
   } else if (choice.algorithm == Algorithm::put) {
     puts();
-  } else if (stream.device().kind == DeviceKind::cpu) {
-    programs(choice, [&](const auto& program) { communicator.run_on_cpu(program, stream, to_compare); });
+  } else if (lane.stream.device().kind == DeviceKind::cpu) {
+    programs(choice, [&](const auto& program) { communicator.run_on_cpu(program, lane.stream, to_compare); });
   } else {
     cuda(choice);
   }

@@ -10,12 +10,12 @@
 
 namespace heddle {
 
-void all_reduce_cuda(Communicator& communicator, const AllReduceParams& params, const Choice& choice, Stream& stream);
+void all_reduce_cuda(Communicator& communicator, const AllReduceParams& params, const Choice& choice, const Lane& lane);
 void reduce_scatter_cuda(Communicator& communicator, const ReduceScatterParams& params, const Choice& choice,
-                         Stream& stream);
-void all_gather_cuda(Communicator& communicator, const AllGatherParams& params, const Choice& choice, Stream& stream);
-void all_to_all_cuda(Communicator& communicator, const AllToAllParams& params, const Choice& choice, Stream& stream);
-void broadcast_cuda(Communicator& communicator, const BroadcastParams& params, const Choice& choice, Stream& stream);
-void barrier_cuda(Communicator& communicator, const Choice& choice, Stream& stream);
+                         const Lane& lane);
+void all_gather_cuda(Communicator& communicator, const AllGatherParams& params, const Choice& choice, const Lane& lane);
+void all_to_all_cuda(Communicator& communicator, const AllToAllParams& params, const Choice& choice, const Lane& lane);
+void broadcast_cuda(Communicator& communicator, const BroadcastParams& params, const Choice& choice, const Lane& lane);
+void barrier_cuda(Communicator& communicator, const Choice& choice, const Lane& lane);
 
 }  // namespace heddle

@@ -30,14 +30,14 @@ __global__ void __launch_bounds__(kThreadsOf<Program>, 1)
 
 // Blocks wait for the same block of the others, never for one of their own rank, so they need not all be resident.
 template <class Program>
-void launch(const Communicator& communicator, const Program& program, const Choice& choice, Stream& stream) {
+void launch(const Communicator& communicator, const Program& program, const Choice& choice, const Lane& lane) {
   const int threads = kThreadsOf<Program> == 512 ? choice.threads : kThreadsOf<Program>;
   launch_sm90("collective", run_collective<Program>,
               {.grid = dim3(static_cast<unsigned>(choice.blocks)),
                .block = dim3(static_cast<unsigned>(threads)),
                // Where ranks share a GPU, a kernel that starts early holds an SM that a peer's kernel may need.
                .programmatic = communicator.fabric().device_share().ranks == 1},
-              stream, program, communicator.peers(), communicator.collective_memory());
+              lane, program, communicator.peers(), communicator.collective_memory());
 }
 
 }  // namespace heddle

@@ -9,7 +9,7 @@
 
 namespace heddle {
 
-void reduce_scatter(Communicator& communicator, const ReduceScatterParams& params, Stream& stream) {
+void reduce_scatter(Communicator& communicator, const ReduceScatterParams& params, const Lane& lane) {
   const std::size_t bytes = bytes_of("reduce_scatter", communicator, params.count, params.dtype, communicator.size());
   const std::size_t piece = params.count * size_of(params.dtype);
   require_buffers(
@@ -18,16 +18,16 @@ void reduce_scatter(Communicator& communicator, const ReduceScatterParams& param
   const BufferPlaces places = places_of("reduce_scatter", communicator, params.memory, {{params.input, bytes}});
   const Communicator::Call call{Collective::reduce_scatter, params.dtype, params.count, 0, places};
   const auto vendor = [&](VendorCollectives& nccl) {
-    nccl.reduce_scatter(stream, params.output, params.input, params.count, params.dtype);
+    nccl.reduce_scatter(lane.stream, params.output, params.input, params.count, params.dtype);
   };
-  const auto puts = [&] { reduce_scatter_by_puts(communicator, params, stream); };
+  const auto puts = [&] { reduce_scatter_by_puts(communicator, params, lane.stream); };
   const auto programs = [&](const Choice& choice, const auto& run) {
     with_reduce_scatter(communicator, params, choice, run);
   };
   const auto cuda = [&](const Choice& choice) {
-    if constexpr (kHaveCuda) reduce_scatter_cuda(communicator, params, choice, stream);
+    if constexpr (kHaveCuda) reduce_scatter_cuda(communicator, params, choice, lane);
   };
-  carry_out(communicator, call, bytes, params, stream, vendor, puts, programs, cuda);
+  carry_out(communicator, call, bytes, params, lane, vendor, puts, programs, cuda);
 }
 
 }  // namespace heddle

@@ -1,6 +1,7 @@
 // Piece r of the sum of input over the ranks of a team, on rank r. Summed as all_reduce sums.
 #pragma once
 
+#include "base/lane.h"
 #include "collectives/communicator.h"
 
 namespace heddle {
@@ -13,7 +14,7 @@ struct ReduceScatterParams {
   Memory memory = Memory::any;  // symmetric: input is
 };
 
-// Enqueues. Throws as all_reduce.
-void reduce_scatter(Communicator& communicator, const ReduceScatterParams& params, Stream& stream);
+// Enqueues and throws as all_reduce does.
+void reduce_scatter(Communicator& communicator, const ReduceScatterParams& params, const Lane& lane);
 
 }  // namespace heddle

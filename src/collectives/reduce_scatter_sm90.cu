@@ -6,9 +6,9 @@
 namespace heddle {
 
 void reduce_scatter_cuda(Communicator& communicator, const ReduceScatterParams& params, const Choice& choice,
-                         Stream& stream) {
+                         const Lane& lane) {
   with_reduce_scatter(communicator, params, choice,
-                      [&](const auto& program) { launch(communicator, program, choice, stream); });
+                      [&](const auto& program) { launch(communicator, program, choice, lane); });
 }
 
 }  // namespace heddle

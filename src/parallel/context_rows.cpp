@@ -26,7 +26,7 @@ void ContextRows::complete(const Tensor& tensor, const Lane& lane) {
                .count = static_cast<std::size_t>(share.rows) * static_cast<std::size_t>(share.columns),
                .dtype = share.dtype,
                .root = rank},
-              lane.stream);
+              lane);
   }
 }
 

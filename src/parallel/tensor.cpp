@@ -65,13 +65,8 @@ void TensorStrategy::sum_over_ranks(Tensor tensor, const Lane& lane, const std::
   require(communicator_ != nullptr, "tensor parallelism: no communicator, as for dry runs");
   const Span span(lane.stream, "all_reduce");
   all_reduce(*communicator_,
-             {.input = tensor.data,
-              .output = tensor.data,
-              .count = elements,
-              .dtype = tensor.dtype,
-              .most_blocks = lane.num_sms,
-              .choice = choice},
-             lane.stream);
+             {.input = tensor.data, .output = tensor.data, .count = elements, .dtype = tensor.dtype, .choice = choice},
+             lane);
 }
 
 }  // namespace heddle

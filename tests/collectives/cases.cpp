@@ -75,18 +75,18 @@ Bits expected(const CollectiveCase& c, int ranks, int rank, int root, std::uint3
   return result;
 }
 
-void call(Communicator& communicator, const CollectiveCase& c, const void* in, void* out, int root, Stream& stream) {
+void call(Communicator& communicator, const CollectiveCase& c, const void* in, void* out, int root, const Lane& lane) {
   switch (c.collective) {
     case Collective::all_reduce:
-      return all_reduce(communicator, {in, out, c.count, c.dtype, c.memory}, stream);
+      return all_reduce(communicator, {in, out, c.count, c.dtype, c.memory}, lane);
     case Collective::reduce_scatter:
-      return reduce_scatter(communicator, {in, out, c.count, c.dtype, c.memory}, stream);
+      return reduce_scatter(communicator, {in, out, c.count, c.dtype, c.memory}, lane);
     case Collective::all_gather:
-      return all_gather(communicator, {in, out, c.count, c.dtype, c.memory}, stream);
+      return all_gather(communicator, {in, out, c.count, c.dtype, c.memory}, lane);
     case Collective::all_to_all:
-      return all_to_all(communicator, {in, out, c.count, c.dtype, c.memory}, stream);
+      return all_to_all(communicator, {in, out, c.count, c.dtype, c.memory}, lane);
     case Collective::broadcast:
-      return broadcast(communicator, {in, out, c.count, c.dtype, root, c.memory}, stream);
+      return broadcast(communicator, {in, out, c.count, c.dtype, root, c.memory}, lane);
     case Collective::barrier:
       break;
   }
@@ -206,7 +206,7 @@ void soak(Communicator& communicator, Stream& stream, const CollectiveCourse& co
   }
 }
 
-int run_cases(Communicator& communicator, Stream& stream, const CollectiveCourse& course, const CaseBuffers& own,
+int run_cases(Communicator& communicator, const Lane& lane, const CollectiveCourse& course, const CaseBuffers& own,
               const CaseBuffers& symmetric) {
   int count = 0;
   std::uint32_t seed = course.seed;
@@ -214,7 +214,7 @@ int run_cases(Communicator& communicator, Stream& stream, const CollectiveCourse
     for (const CollectiveCase& one : cases_of(collective, course.largest))
       for (const Choice& choice : choices_on(communicator.fabric(), collective)) {
         const std::string wrong =
-            run_case(communicator, stream, one, choice, ++seed, one.memory == Memory::any ? own : symmetric);
+            run_case(communicator, lane, one, choice, ++seed, one.memory == Memory::any ? own : symmetric);
         if (!wrong.empty()) throw Failure(wrong);
         ++count;
       }
@@ -286,8 +286,9 @@ CaseBuffers::CaseBuffers(Communicator& communicator, Memory memory, std::size_t 
   }
 }
 
-std::string run_case(Communicator& communicator, Stream& stream, const CollectiveCase& c, const Choice& choice,
+std::string run_case(Communicator& communicator, const Lane& lane, const CollectiveCase& c, const Choice& choice,
                      std::uint32_t seed, const CaseBuffers& buffers) {
+  Stream& stream = lane.stream;
   const int n = communicator.size(), rank = communicator.rank();
   const int root = static_cast<int>(seed) % n;
   const std::size_t element_bytes = size_of(c.dtype);
@@ -313,7 +314,7 @@ std::string run_case(Communicator& communicator, Stream& stream, const Collectiv
   communicator.fabric().synchronize(stream);
 
   communicator.force(choice);
-  call(communicator, c, in, out, root, stream);
+  call(communicator, c, in, out, root, lane);
   communicator.fabric().synchronize(stream);  // a copy to the host's memory may hold up other ranks while it waits
   Bits got(want.size() + (guarded ? kGuard : 0));
   if (!got.empty()) enqueue_copy(stream, got.data(), out, got.size());
@@ -340,13 +341,14 @@ std::size_t heap_bytes_of(const CollectiveCourse& course, int ranks, DeviceKind 
 void run_course(Fabric& fabric, Stream& stream, const CollectiveCourse& course,
                 FunctionRef<void(const std::string&)> passed) {
   const DeviceKind device = fabric.device().kind;
+  const Lane lane = course.sms > 0 ? Lane(stream, course.sms) : Lane(stream);
   Ranks world(static_cast<std::size_t>(fabric.size()));
   std::iota(world.begin(), world.end(), 0);
   Communicator communicator(fabric, world, stream, small_workspace(device, fabric.size()));
   const CaseBuffers own(communicator, Memory::any, course.largest);
   const CaseBuffers symmetric(communicator, Memory::symmetric, course.largest);
   fabric.meet();
-  passed(fmt::format("{} cases", run_cases(communicator, stream, course, own, symmetric)));
+  passed(fmt::format("{} cases", run_cases(communicator, lane, course, own, symmetric)));
 
   for (const std::vector<Ranks>& cut : cuts_of(fabric.size())) {
     const auto mine = std::find_if(cut.begin(), cut.end(), [&](const Ranks& team) {
@@ -354,7 +356,7 @@ void run_course(Fabric& fabric, Stream& stream, const CollectiveCourse& course,
     });
     Communicator part(fabric, *mine, stream, small_workspace(device, fabric.size()));
     const CollectiveCourse small{.largest = 100, .seed = course.seed + 1};
-    passed(fmt::format("{} cases in a team of {}, beside another", run_cases(part, stream, small, own, symmetric),
+    passed(fmt::format("{} cases in a team of {}, beside another", run_cases(part, lane, small, own, symmetric),
                        cut.front().size()));
     fabric.meet();
   }

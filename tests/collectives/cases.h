@@ -8,6 +8,7 @@
 
 #include "base/buffer.h"
 #include "base/function_ref.h"
+#include "base/lane.h"
 #include "collectives/communicator.h"
 
 namespace heddle {
@@ -44,7 +45,7 @@ class CaseBuffers {
 
 // Runs one case and compares, bit for bit, with the oracle: sums in rank order, and nothing written behind an output.
 // What is wrong, or nothing.
-std::string run_case(Communicator& communicator, Stream& stream, const CollectiveCase& one, const Choice& choice,
+std::string run_case(Communicator& communicator, const Lane& lane, const CollectiveCase& one, const Choice& choice,
                      std::uint32_t seed, const CaseBuffers& buffers);
 
 struct CollectiveCourse {
@@ -52,6 +53,7 @@ struct CollectiveCourse {
   int soak_calls = 0;
   int replays = 0;  // of a program of every collective (run_replays)
   std::uint32_t seed = 1;
+  int sms = 0;  // of the lane on which all cases run; 0: the whole device
 };
 
 // Bytes of heap that a course takes.

@@ -112,6 +112,20 @@ TEST(Choice, IsWhatRunsInThatMemory) {
   });
 }
 
+TEST(Choice, HasNoMoreBlocksThanTheCallMayHave) {
+  run_ranks(2, {}, [](Communicator& communicator, Stream&) {
+    const auto choose = [&](int most_blocks, const std::optional<Choice>& asked = {}) {
+      return communicator.choose(Collective::all_reduce, std::size_t{1} << 20, Memory::any, most_blocks, asked);
+    };
+    EXPECT_EQ(choose(7, Choice{Algorithm::direct, 64}), (Choice{Algorithm::direct, 7}));
+    EXPECT_EQ(choose(7, Choice{Algorithm::pipelined, kMaxBlocks}), (Choice{Algorithm::direct, 7})) << "instead of it";
+    communicator.force(Choice{Algorithm::direct, 64});
+    EXPECT_EQ(choose(7), (Choice{Algorithm::direct, 7}));
+    EXPECT_EQ(choose(100), (Choice{Algorithm::direct, 64}));
+    EXPECT_EQ(choose(0), (Choice{Algorithm::direct, 64})) << "no limit";
+  });
+}
+
 TEST(Barrier, LetsNobodyThroughBeforeAllHaveCome) {
   for (const Algorithm algorithm : {Algorithm::direct, Algorithm::put}) {
     std::atomic<int> came = 0;

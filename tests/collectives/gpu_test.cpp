@@ -36,6 +36,11 @@ TEST_P(OnOneGpu, CollectivesGiveTheBitsOfTheOracle) {
   run_on_gpus("nvlink-ipc", GetParam(), {.largest = 4099, .soak_calls = 200});
 }
 
+// A grid larger than its lane is an error (device/launch_sm90.cuh).
+TEST_P(OnOneGpu, CollectivesOnALaneOfThreeSmsGiveTheBitsOfTheOracle) {
+  run_on_gpus("nvlink-ipc", GetParam(), {.largest = 599, .sms = 3});
+}
+
 TEST_P(OnOneGpu, CollectivesOfAGraphReplayedTenThousandTimesHaveTheBitsOfEagerCalls) {
   if (GetParam() > 4) GTEST_SKIP() << "takes long: scripts/gpu.sh replays does it";
   run_on_gpus("nvlink-ipc", GetParam(), {.largest = 64, .replays = 10'000});
