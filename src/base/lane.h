@@ -1,5 +1,5 @@
-// Where an operator runs: its stream, the SMs that its kernels may occupy at a time, and a workspace. Kernels that run
-// side by side divide a device's SMs by lanes.
+// Where an operator runs: its stream, the SMs that its kernels may occupy at a time (a target for cuBLASLt: linear.h),
+// and a workspace. Kernels that run side by side divide a device's SMs by lanes.
 #pragma once
 
 #include <cstddef>

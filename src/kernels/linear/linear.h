@@ -45,10 +45,12 @@ inline constexpr std::int64_t kLinearSmallRows = 16;
 // The workspace that a GEMM of any shape needs on `device`, aligned to 256 bytes; 0 on the CPU.
 std::size_t linear_workspace_bytes(Device device);
 
-// Enqueues on the lane's stream. Kernels use at most the lane's SMs, but at least two where they run in clusters;
-// cuBLASLt takes the number as a target only. Neither allocates nor synchronizes on a GPU, with one exception: the
-// first call with more than kLinearSmallRows rows on a device loads cuBLASLt, so it must come before a graph capture.
-// Throws InvalidArgument unless shapes and dtypes fit, Failure when the GPU or cuBLASLt reports an error.
+// Enqueues on the lane's stream. Kernels use at most the lane's SMs, but at least two where they run in clusters.
+// cuBLASLt takes the number as a target only: its older kernels, which it has for float32 and for rows that are not
+// aligned to 16 bytes, put a block a tile on whatever SMs are free. They have no clusters, so they end on the lane's SMs
+// alone, too. Neither allocates nor synchronizes on a GPU, with one exception: the first call with more than
+// kLinearSmallRows rows on a device loads cuBLASLt, so it must come before a graph capture. Throws InvalidArgument
+// unless shapes and dtypes fit, Failure when the GPU or cuBLASLt reports an error.
 void linear(const LinearParams& params, const Lane& lane);
 
 // The checks of linear(): throws InvalidArgument.

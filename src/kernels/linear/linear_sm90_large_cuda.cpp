@@ -191,9 +191,10 @@ class GemmDescription {
   }
 
  private:
-  // The first candidate with clusters that fit on a few SMs. cuBLASLt mostly offers clusters of 8, which could wait until
-  // the other SMs are free, but its kernels for Hopper take smaller ones. Older kernels, which it has for odd sizes, take
-  // no shape of clusters, because they have none. Throws Failure where every kernel needs larger clusters.
+  // The first candidate with clusters that fit on a few SMs. cuBLASLt mostly offers clusters of 8, which could wait
+  // until the other SMs are free, but its kernels for Hopper take smaller ones. Older kernels, which it has for odd
+  // sizes, take no shape of clusters, because they have none. They ignore the target of SMs (linear.h), but our plain
+  // kernel, which would not, takes many times as long. Throws Failure where every kernel needs larger clusters.
   cublasLtMatmulAlgo_t with_small_clusters(const std::vector<cublasLtMatmulAlgo_t>& candidates, const GemmKey& key,
                                            cublasLtHandle_t handle) const {
     const auto pairs = hold_a_pair(key.num_sms) ? CUBLASLT_CLUSTER_SHAPE_2x1x1 : CUBLASLT_CLUSTER_SHAPE_1x1x1;

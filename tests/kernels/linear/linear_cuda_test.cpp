@@ -15,6 +15,7 @@
 #include "base/cuda_runtime.h"
 #include "kernels/cuda_operands.h"
 #include "kernels/linear/linear.h"
+#include "kernels/sm_holder.h"
 
 namespace heddle {
 namespace {
@@ -445,6 +446,30 @@ TEST_F(LinearCuda, LargeGemmsOfRealWidthsRunOnPartOfADevice) {
       SCOPED_TRACE(fmt::format("{}, {} SMs", describe(c, kDtypes[0]), num_sms));
       linear(on_gpu(x.tensor(), weight, y.tensor()), {stream(), num_sms, workspace()});
       stream().synchronize();
+    }
+  }
+}
+
+// cuBLASLt's older kernels have more blocks than such a lane has SMs. They may take others, but must not need them.
+TEST_F(LinearCuda, LargeGemmsOfOddSizesEndWhileOthersHoldTheOtherSms) {
+  const Case odd{.num_tokens = 1000, .out_features = 3001, .in_features = 1001};
+  const Case even{.num_tokens = 1000, .out_features = 3000, .in_features = 1000};
+  const std::pair<Case, Dtypes> problems[] = {{odd, {kBf16, kBf16, kBf16}}, {even, {kF32, kF32, kF32}}};
+  for (const auto& [c, d] : problems) {
+    Problem p = Problem::random(c, d);
+    for (const int num_sms : {2, 16, 66}) {
+      SCOPED_TRACE(fmt::format("{}, {} SMs", describe(c, d), num_sms));
+      GuardedRows alone(c.num_tokens, c.out_features, d.y), beside(c.num_tokens, c.out_features, d.y);
+      const Lane part(stream(), num_sms, workspace());
+      linear(on_gpu(p.gpu_x.tensor(), p.weight, alone.tensor()), part);
+      stream().synchronize();
+      {
+        const SmHolder holder(num_sms_of(kGpu) - num_sms);
+        linear(on_gpu(p.gpu_x.tensor(), p.weight, beside.tensor()), part);
+        stream().synchronize();
+        EXPECT_TRUE(holder.still_holds());
+      }
+      EXPECT_EQ(beside.bytes(), alone.bytes());
     }
   }
 }
