@@ -17,6 +17,12 @@ constexpr unsigned most_blocks(int num_sms, int blocks_of_sm, unsigned cluster) 
   return std::max(static_cast<unsigned>(num_sms) * static_cast<unsigned>(blocks_of_sm), cluster);
 }
 
+// Those of `most` blocks that clusters hold, of which so many are resident on the whole device: a cluster lies in one
+// GPC, whose SMs may be no multiple of it.
+constexpr unsigned most_in_clusters(unsigned most, unsigned cluster, int clusters_of_device) {
+  return std::min(most / cluster, static_cast<unsigned>(clusters_of_device)) * cluster;
+}
+
 // The grid of a kernel whose blocks loop to x + gridDim.x and y + gridDim.y: `wanted`, or one of at most `most` blocks.
 // Rows of blocks stay whole if one of them fits, and x stays a multiple of the cluster. Precondition: most >= cluster,
 // and wanted.x is a multiple of the cluster.

@@ -40,7 +40,8 @@ __device__ inline void let_later_kernels_start() {
 // How a grid fits the lane: no kernel takes more SMs than the lane has.
 enum class GridFit {
   by_caller,  // the caller sizes it by lane.num_sms
-  // The same, and blocks wait for each other: all of them must be resident at once, on a whole device too.
+  // The same, and blocks wait for each other: all of them must be resident at once, on a whole device too. Which SMs a
+  // part of a device has is not known here, so its callers choose clusters that fit on any (free_cluster.h).
   resident,
   // Blocks loop to x + gridDim.x and y + gridDim.y. On a lane with part of the device, the launch takes as many blocks
   // as the lane's SMs hold. A whole device takes the grid as it is, because scheduling its blocks one after the other
@@ -88,39 +89,57 @@ inline void prepare_kernel(const char* op, const void* kernel, Device device) {
   });
 }
 
-// The occupancy of a prepared kernel with this many threads and bytes of dynamic shared memory; the driver is queried
-// once for each. The device is the current one. Throws Failure that names `op` when CUDA reports an error.
+// What the driver says of kernels' occupancy. It is queried once for each kernel, device, block and cluster.
+class Occupancies {
+ public:
+  template <class Query>
+  int get(const void* kernel, const LaunchShape& shape, Device device, const Query& query) {
+    const unsigned threads = shape.block.x * shape.block.y * shape.block.z;
+    const std::tuple key{kernel, device.index, threads, shape.shared_bytes, shape.cluster};
+    const std::scoped_lock lock(mutex_);
+    const auto place = known_.find(key);
+    return place != known_.end() ? place->second : known_.emplace(key, query()).first->second;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::tuple<const void*, int, unsigned, std::size_t, unsigned>, int> known_;
+};
+
+// How many blocks of a prepared kernel an SM holds. The device is the current one. Throws Failure that names `op` when
+// CUDA reports an error.
 inline int blocks_of_sm(const char* op, const void* kernel, const LaunchShape& shape, Device device) {
-  static std::mutex mutex;
-  static std::map<std::tuple<const void*, int, unsigned, std::size_t>, int> known;
-  const unsigned threads = shape.block.x * shape.block.y * shape.block.z;
-  const std::scoped_lock lock(mutex);
-  const auto [place, is_new] = known.try_emplace({kernel, device.index, threads, shape.shared_bytes}, 0);
-  if (!is_new) return place->second;
-  const cudaError_t error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(
-      &place->second, kernel, static_cast<int>(threads), shape.shared_bytes);
-  if (error == cudaSuccess) return place->second;
-  known.erase(place);
-  throw_cuda_error(fmt::format("{}: cannot query the occupancy on {}", op, name_of(device)), error);
+  static Occupancies known;
+  return known.get(kernel, shape, device, [&] {
+    int blocks = 0;
+    const cudaError_t error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+        &blocks, kernel, static_cast<int>(shape.block.x * shape.block.y * shape.block.z), shape.shared_bytes);
+    if (error != cudaSuccess)
+      throw_cuda_error(fmt::format("{}: cannot query the occupancy on {}", op, name_of(device)), error);
+    return blocks;
+  });
 }
 
 // How many clusters of this shape are resident on the whole device at once; 0 where it has no such clusters.
 inline int clusters_of_device(const char* op, const void* kernel, const LaunchShape& shape, Device device) {
-  const CurrentDevice current(device.index);
-  prepare_kernel(op, kernel, device);
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim = {shape.cluster, 1, 1};
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(shape.cluster);
-  config.blockDim = shape.block;
-  config.dynamicSmemBytes = shape.shared_bytes;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
-  int clusters = 0;
-  if (cudaOccupancyMaxActiveClusters(&clusters, kernel, &config) == cudaSuccess) return clusters;
-  cudaGetLastError();  // of a device that has no such clusters
-  return 0;
+  static Occupancies known;
+  return known.get(kernel, shape, device, [&] {
+    const CurrentDevice current(device.index);
+    prepare_kernel(op, kernel, device);
+    cudaLaunchAttribute attribute{};
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim = {shape.cluster, 1, 1};
+    cudaLaunchConfig_t config{};
+    config.gridDim = dim3(shape.cluster);
+    config.blockDim = shape.block;
+    config.dynamicSmemBytes = shape.shared_bytes;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    int clusters = 0;
+    if (cudaOccupancyMaxActiveClusters(&clusters, kernel, &config) == cudaSuccess) return clusters;
+    cudaGetLastError();  // of a device that has no such clusters
+    return 0;
+  });
 }
 
 // The grid to launch on the lane: shape.grid, or the part of it that the lane's SMs hold. Throws InvalidArgument where
@@ -128,7 +147,9 @@ inline int clusters_of_device(const char* op, const void* kernel, const LaunchSh
 inline dim3 grid_on(const char* op, const void* kernel, const LaunchShape& shape, const Lane& lane) {
   if (shape.fit != GridFit::resident && lane.num_other_sms() == 0) return shape.grid;
   const Device device = lane.stream.device();
-  const unsigned most = most_blocks(lane.num_sms, blocks_of_sm(op, kernel, shape, device), shape.cluster);
+  unsigned most = most_blocks(lane.num_sms, blocks_of_sm(op, kernel, shape, device), shape.cluster);
+  if (shape.fit == GridFit::resident && shape.cluster > 1)
+    most = most_in_clusters(most, shape.cluster, clusters_of_device(op, kernel, shape, device));
   const GridSize wanted{shape.grid.x, shape.grid.y};
   if (shape.fit == GridFit::trimmed) {
     const GridSize grid = grid_within(wanted, shape.cluster, most);

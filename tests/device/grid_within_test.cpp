@@ -43,5 +43,14 @@ TEST(GridWithin, KeepsClustersWhole) {
   EXPECT_EQ(grid_within({132, 1}, 2, most_blocks(67, 1, 2)), (GridSize{66, 1}));
 }
 
+// An H200's GPCs have 16 or 18 SMs: 132 hold 8 clusters of 10 blocks, not 13. A block that waits for one of another
+// cluster, which does not start, waits until its deadline.
+TEST(MostInClusters, IsWhatClustersOfTheDeviceHold) {
+  EXPECT_EQ(most_in_clusters(132, 10, 8), 80u);
+  EXPECT_EQ(most_in_clusters(132, 2, 66), 132u);
+  EXPECT_EQ(most_in_clusters(66, 16, 8), 64u) << "a part of the device";
+  EXPECT_EQ(most_in_clusters(132, 16, 0), 0u) << "no such clusters";
+}
+
 }  // namespace
 }  // namespace heddle
