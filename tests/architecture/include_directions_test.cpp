@@ -178,6 +178,22 @@ TEST(Directions, ASubfolderBelongsToItsRoom) {
       ElementsAre(HasSubstr("src/step/plan.cpp:1: #include \"models/llama/llama.h\": step -> models runs upwards")));
 }
 
+TEST(Directions, SubfoldersOfARoomUseEachOtherAlongArrowsOnly) {
+  const Files targets{{"src/kernels/rows/x.h", ""},
+                      {"src/kernels/linear/x.h", ""},
+                      {"src/kernels/x.h", "#include \"kernels/rows/x.h\"\n"},
+                      {"src/fused/x.h", ""},
+                      {"src/fused/a/x.h", ""},
+                      {"src/kernels/moe/y.cpp", "#include \"kernels/rows/x.h\"\n#include \"kernels/x.h\"\n"}};
+  EXPECT_THAT(check_directions(read(targets)), IsEmpty());
+  Files files = targets;
+  files["src/kernels/rows/y.cpp"] = "#include \"kernels/rows/x.h\"\n#include \"kernels/linear/x.h\"\n";
+  files["src/fused/b/y.cpp"] = "#include \"fused/x.h\"\n#include \"fused/a/x.h\"\n#include \"kernels/rows/x.h\"\n";
+  EXPECT_THAT(check_directions(read(files)),
+              ElementsAre(HasSubstr("2: #include \"fused/a/x.h\": fused/b -> fused/a is"),
+                          HasSubstr("kernels/rows -> kernels/linear is no arrow")));
+}
+
 TEST(Directions, NoSpellingGetsAround) {
   const Files target{{"src/engine/x.h", ""}};
   for (const std::string include :

@@ -11,8 +11,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::map<std::string, std::set<std::string>>& arrows() {
-  static const std::map<std::string, std::set<std::string>> direct{
+using ArrowTable = std::map<std::string, std::set<std::string>>;
+
+const ArrowTable& arrows() {
+  static const ArrowTable direct{
       {"apps", {"engine", "wafer/programs"}},
       {"heddle", {"engine"}},
       {"engine", {"models", "text/tokenizer", "text/chat_template", "text/grammar", "step", "weights"}},
@@ -41,6 +43,20 @@ const std::map<std::string, std::set<std::string>>& arrows() {
   return direct;
 }
 
+// Between the sub-folders of a room. The files of the room itself may include them all, and be included by all.
+const ArrowTable& arrows_within_rooms() {
+  static const ArrowTable direct{
+      {"kernels/attention", {"kernels/linear"}},
+      {"kernels/linear", {"kernels/rows"}},
+      {"kernels/moe", {"kernels/linear"}},
+      {"fused/linear_all_reduce", {"fused/linear_reduce_scatter"}},
+      {"fabric/hierarchical", {"fabric/mpi", "fabric/nvlink", "fabric/staged"}},
+      {"fabric/mpi", {"fabric/shm"}},
+      {"fabric/nvlink", {"fabric/shm"}},
+  };
+  return direct;
+}
+
 // The room of a folder: its longest prefix that has arrows; without any, the folder of src.
 std::string room_of(const std::string& path) {
   const std::string folder = folder_of(path);
@@ -52,17 +68,23 @@ std::string room_of(const std::string& path) {
   return folder.substr(0, folder.find('/'));
 }
 
-// The room and everything downstream of it.
-std::set<std::string> reach(const std::string& room) {
-  std::set<std::string> seen{room};
-  std::vector<std::string> open{room};
+// The folder and everything downstream of it.
+std::set<std::string> reach(const ArrowTable& direct, const std::string& folder) {
+  std::set<std::string> seen{folder};
+  std::vector<std::string> open{folder};
   while (!open.empty()) {
-    const std::string from = open.back();
+    const auto from = direct.find(open.back());
     open.pop_back();
-    for (const std::string& to : arrows().at(from))
+    if (from == direct.end()) continue;
+    for (const std::string& to : from->second)
       if (seen.insert(to).second) open.push_back(to);
   }
   return seen;
+}
+
+// Whether the include is from one sub-folder of a room to another one without an arrow.
+bool leaves_its_subfolder(const std::string& room, const std::string& from, const std::string& to) {
+  return from != room && to != room && !reach(arrows_within_rooms(), from).contains(to);
 }
 
 std::string fault(const std::string& file, const Include& include, std::string_view why) {
@@ -112,13 +134,16 @@ Faults check_directions(const SourceTree& tree) {
       faults.push_back(fmt::format("{}: {} is not a room of docs/architecture.md", file, from));
       continue;
     }
-    const std::set<std::string> allowed = reach(from);
+    const std::set<std::string> allowed = reach(arrows(), from);
     for (const Include& include : includes) {
       if (include.target.empty()) continue;
       const std::string to = room_of(include.target);
+      if (to == from && leaves_its_subfolder(from, folder_of(file), folder_of(include.target)))
+        faults.push_back(
+            fault(file, include, fmt::format("{} -> {} is no arrow", folder_of(file), folder_of(include.target))));
       if (allowed.contains(to)) continue;
       const std::string arrow = to.empty() ? include.target + ", which is in no room" : to;
-      const bool upward = arrows().contains(to) && reach(to).contains(from);
+      const bool upward = arrows().contains(to) && reach(arrows(), to).contains(from);
       faults.push_back(
           fault(file, include, fmt::format("{} -> {}{}", from, arrow, upward ? " runs upwards" : " is no arrow")));
     }

@@ -18,6 +18,9 @@ using Faults = std::vector<std::string>;
 //   {engine, models, layers, parallel, fused} -> step;  {engine, models, layers, parallel} -> weights
 //   {parallel, collectives, fabric, wafer} -> machine;  {device, fabric, wafer} -> schedule
 //   wafer/programs -> {models, wafer/mesh} -> ...;  wafer/mesh -> wafer/cost;  everything -> base
+// Within a room, a sub-folder uses the room's own files and another sub-folder only along an arrow:
+//   kernels/{attention, moe} -> kernels/linear -> kernels/rows;  fused/linear_all_reduce -> fused/linear_reduce_scatter
+//   fabric/hierarchical -> fabric/{mpi, nvlink, staged};  fabric/{mpi, nvlink} -> fabric/shm
 Faults check_directions(const SourceTree& tree);
 
 // Every quoted include names a file of ours, and every include directive can be parsed.
