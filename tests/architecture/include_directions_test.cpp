@@ -225,7 +225,7 @@ TEST(OperatorHeaders, MayNotLeadToCuda) {
 TEST(CommunicationHeaders, StayInsideTheirFabric) {
   EXPECT_THAT(check_communication_headers(read({{"src/fabric/nvlink/x.cpp", "#include <nccl.h>\n"},
                                                 {"src/fabric/mpi/x.h", "#include <mpi.h>\n"},
-                                                {"bench/peers/x.cpp", "#include <nccl.h>\n"}})),
+                                                {"bench/baselines/x.cpp", "#include <nccl.h>\n"}})),
               IsEmpty());
   EXPECT_THAT(check_communication_headers(read({{"src/fabric/fabric.h", "#include <nccl_device.h>\n"},
                                                 {"src/parallel/x.cpp", "#include <mpi.h>\n"},

@@ -166,7 +166,7 @@ OperatorCase case_of(const AttentionParams& call, const OperatorStep& step) {
                            window > 0 ? fmt::format(", window {}", window) : ""),
       .bytes = kv_bytes + bytes_of(call.q) + values_share * bytes_of(call.y),
       .flops = 2.0 * (1 + values_share) * step.batch * seen_keys(step, window) * static_cast<double>(call.q.columns),
-      .of_peer = {{"window", window}},
+      .of_baseline = {{"window", window}},
       .set_bytes = static_cast<std::size_t>(kv_bytes)};
   result.prepare = [call, pages = pages_of(step), context = step.context, tokens = step.tokens](Operands& operands,
                                                                                                 int sets) {

@@ -49,7 +49,7 @@ std::vector<OperatorCall> calls_of(const OperatorStep& step) {
 
 }  // namespace
 
-nlohmann::json peer_step(const OperatorStep& step) {
+nlohmann::json baseline_step(const OperatorStep& step) {
   const ModelDescription& sizes = step.sizes;
   return {{"mode", "operator"},
           {"device", name_of(step.model.device())},

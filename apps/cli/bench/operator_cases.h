@@ -17,7 +17,7 @@ namespace heddle {
 // A step of `batch` sequences, each of `tokens` new tokens after `context`; a row of logits for each sequence.
 struct OperatorStep {
   Model& model;            // an outline is enough
-  ModelDescription sizes;  // of the model, for a peer
+  ModelDescription sizes;  // of the model, for a baseline
   int batch = 1;
   int context = 0;
   int tokens = 1;
@@ -41,13 +41,13 @@ struct OperatorCase {
   int calls_per_step = 1;
   double bytes = 0;  // that a call has to read and write, each once
   double flops = 0;
-  nlohmann::json of_peer = nlohmann::json::object();  // what a peer is told of the case besides peer_step()
+  nlohmann::json of_baseline = nlohmann::json::object();  // what a baseline is told of the case besides baseline_step()
   std::size_t set_bytes = 0;  // of one set's operands that in a step come from memory; 0: they come from the cache
   std::function<PreparedOperator(Operands& operands, int sets)> prepare;
 };
 
-// What a peer is told of a step.
-nlohmann::json peer_step(const OperatorStep& step);
+// What a baseline is told of a step.
+nlohmann::json baseline_step(const OperatorStep& step);
 
 // In the step's order, equal calls as one case. Without operators that no case times: plan_attention, which is once for
 // all layers of a window, and what chooses tokens.

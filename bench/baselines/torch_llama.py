@@ -31,7 +31,7 @@ try:
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.nn.attention.bias import causal_lower_right
 except ImportError as error:
-    sys.exit(f"{error}: {sys.executable} has no PyTorch for this; HEDDLE_PEER_PYTHON names another Python")
+    sys.exit(f"{error}: {sys.executable} has no PyTorch for this; HEDDLE_BASELINE_PYTHON names another Python")
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import protocol  # noqa: E402
@@ -404,9 +404,9 @@ MODELS = {}
 def require_supported(config):
     """Lists features that this plain Llama lacks."""
     if config.get("model_type") not in (None, "llama", "qwen2", "mistral"):
-        raise RuntimeError(f"model_type {config['model_type']}: this peer knows llama, qwen2 and mistral")
+        raise RuntimeError(f"model_type {config['model_type']}: this baseline knows llama, qwen2 and mistral")
     if config.get("sliding_window") and config.get("use_sliding_window", True):
-        raise RuntimeError("sliding windows: this peer has none")
+        raise RuntimeError("sliding windows: this baseline has none")
 
 
 def use_device_of(case):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """PyTorch's symmetric memory as a baseline for `heddle bench collective --fabric nvlink`: all-reduce, one process per GPU.
 
-    torchrun --nproc-per-node N bench/peers/torch_symmetric.py FROM_BYTES TO_BYTES FACTOR REPEATS [OUTPUT]
+    torchrun --nproc-per-node N bench/baselines/torch_symmetric.py FROM_BYTES TO_BYTES FACTOR REPEATS [OUTPUT]
 
 Prints JSON as mpi_collectives.c does (or writes it to OUTPUT, again after each size): for each size the slowest rank's median
 seconds per call of the faster one of the one-shot and the two-shot all-reduce. Measured like `heddle bench collective`: calls on

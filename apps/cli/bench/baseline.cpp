@@ -1,4 +1,4 @@
-#include "cli/bench/peer.h"
+#include "cli/bench/baseline.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -49,10 +49,10 @@ std::filesystem::path adapter_of(const std::string& name) {
   }
   if (base == "torch") base = "torch_llama";  // a file torch.py would hide the library from itself
   std::filesystem::path file =
-      std::filesystem::path(environment("HEDDLE_PEERS", HEDDLE_PEERS_DEFAULT)) / (base + ".py");
+      std::filesystem::path(environment("HEDDLE_BASELINES", HEDDLE_BASELINES_DEFAULT)) / (base + ".py");
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(file, ignored))
-    throw_error<InputError>("--compare: no baseline {}: there is no file {}; HEDDLE_PEERS names the folder", name,
+    throw_error<InputError>("--compare: no baseline {}: there is no file {}; HEDDLE_BASELINES names the folder", name,
                             file.string());
   return file;
 }
@@ -78,11 +78,11 @@ int milliseconds_until(const Deadline& deadline) {
 
 }  // namespace
 
-BenchPeer::BenchPeer(const std::string& name) : name_(name) {
+BenchBaseline::BenchBaseline(const std::string& name) : name_(name) {
   const std::string adapter = adapter_of(name).string();
-  const std::string python = environment("HEDDLE_PEER_PYTHON", "python3");
+  const std::string python = environment("HEDDLE_BASELINE_PYTHON", "python3");
   Pipe to, from;
-  err_ = ::memfd_create("peer-stderr", MFD_CLOEXEC);
+  err_ = ::memfd_create("baseline-stderr", MFD_CLOEXEC);
   if (err_ < 0) throw Failure("no memory for a baseline's messages");
   posix_spawn_file_actions_t actions;
   ::posix_spawn_file_actions_init(&actions);
@@ -96,7 +96,7 @@ BenchPeer::BenchPeer(const std::string& name) : name_(name) {
   if (error != 0) {
     process_ = -1;
     stop();
-    throw_error<Failure>("cannot run {} for the baseline {}: {}; HEDDLE_PEER_PYTHON names the interpreter", python,
+    throw_error<Failure>("cannot run {} for the baseline {}: {}; HEDDLE_BASELINE_PYTHON names the interpreter", python,
                          name, std::generic_category().message(error));
   }
   in_ = to.release(1);
@@ -115,11 +115,11 @@ BenchPeer::BenchPeer(const std::string& name) : name_(name) {
   }
 }
 
-BenchPeer::~BenchPeer() {
+BenchBaseline::~BenchBaseline() {
   stop();
 }
 
-void BenchPeer::stop() {
+void BenchBaseline::stop() {
   for (int* end : {&in_, &out_})
     if (*end >= 0) ::close(std::exchange(*end, -1));
   if (process_ > 0) {
@@ -133,27 +133,27 @@ void BenchPeer::stop() {
   if (err_ >= 0) ::close(std::exchange(err_, -1));
 }
 
-nlohmann::json BenchPeer::ask(const nlohmann::json& request, std::chrono::seconds limit) {
+nlohmann::json BenchBaseline::ask(const nlohmann::json& request, std::chrono::seconds limit) {
   send(request.dump() + "\n", limit);
   nlohmann::json answer = receive(limit);
   if (answer.contains("error") && answer["error"].is_string()) fail(answer["error"].get<std::string>());
   return answer;
 }
 
-nlohmann::json BenchPeer::prepare(const nlohmann::json& one) {
+nlohmann::json BenchBaseline::prepare(const nlohmann::json& one) {
   constexpr auto kPrepareLimit = 3600s;
   return ask({{"case", one}}, kPrepareLimit).value("ready", nlohmann::json::object());
 }
 
-double BenchPeer::sample() {
-  const nlohmann::json answer = ask({{"sample", nlohmann::json::object()}}, kPeerSampleLimit);
+double BenchBaseline::sample() {
+  const nlohmann::json answer = ask({{"sample", nlohmann::json::object()}}, kBaselineSampleLimit);
   const auto seconds = answer.find("seconds");
   if (seconds == answer.end() || !seconds->is_number() || !(seconds->get<double>() > 0))
     throw_error<Failure>("baseline {}: its answer to a sample has no seconds", name_);
   return seconds->get<double>();
 }
 
-void BenchPeer::send(const std::string& line, std::chrono::seconds limit) {
+void BenchBaseline::send(const std::string& line, std::chrono::seconds limit) {
   const Deadline deadline = Deadline::after(limit);
   for (std::size_t done = 0; done < line.size();) {
     const ssize_t written = ::write(in_, line.data() + done, line.size() - done);
@@ -168,7 +168,7 @@ void BenchPeer::send(const std::string& line, std::chrono::seconds limit) {
   }
 }
 
-nlohmann::json BenchPeer::receive(std::chrono::seconds limit) {
+nlohmann::json BenchBaseline::receive(std::chrono::seconds limit) {
   const Deadline deadline = Deadline::after(limit);
   for (;;) {
     if (const std::size_t end = pending_.find('\n'); end != std::string::npos) {
@@ -199,7 +199,7 @@ nlohmann::json BenchPeer::receive(std::chrono::seconds limit) {
   }
 }
 
-void BenchPeer::fail(const std::string& what) {
+void BenchBaseline::fail(const std::string& what) {
   std::string messages;
   const off_t size = ::lseek(err_, 0, SEEK_END);
   if (size > 0) {

@@ -1,6 +1,6 @@
 /* Open MPI's own collectives by size, as the baseline for `heddle bench collective` on the CPU fabrics.
  *
- *   mpicc -O2 bench/peers/mpi_collectives.c -o mpi_collectives
+ *   mpicc -O2 bench/baselines/mpi_collectives.c -o mpi_collectives
  *   heddle launch -n 2 -- ./mpi_collectives FROM_BYTES TO_BYTES FACTOR REPEATS
  *
  * Prints JSON: for each collective and size the slowest rank's median seconds a call. The same sizes, buffers in turns

@@ -1,5 +1,5 @@
-// A baseline: another program that runs the same model in the same shapes, interleaved with Heddle. (Names in the code
-// say "peer".) bench/README.md has the protocol.
+// A baseline: another program that runs the same model in the same shapes, interleaved with Heddle. bench/README.md has
+// the protocol; its JSON fields call a baseline "peer".
 #pragma once
 
 #include <sys/types.h>
@@ -12,15 +12,15 @@
 
 namespace heddle {
 
-// Its adapter is bench/peers/NAME.py ('.' and '-' in NAME become '_') in $HEDDLE_PEERS or the source tree, run by
-// $HEDDLE_PEER_PYTHON or python3.
-class BenchPeer {
+// Its adapter is bench/baselines/NAME.py ('.' and '-' in NAME become '_') in $HEDDLE_BASELINES or the source tree, run by
+// $HEDDLE_BASELINE_PYTHON or python3.
+class BenchBaseline {
  public:
   // Starts it and reads its hello. Throws InputError when there is no such adapter, Failure when it cannot be run.
-  explicit BenchPeer(const std::string& name);
-  BenchPeer(const BenchPeer&) = delete;
-  BenchPeer& operator=(const BenchPeer&) = delete;
-  ~BenchPeer();  // asks it to end, and kills it if it does not
+  explicit BenchBaseline(const std::string& name);
+  BenchBaseline(const BenchBaseline&) = delete;
+  BenchBaseline& operator=(const BenchBaseline&) = delete;
+  ~BenchBaseline();  // asks it to end, and kills it if it does not
 
   const nlohmann::json& hello() const { return hello_; }  // {"name", "version", "settings"}
 
@@ -49,8 +49,8 @@ class BenchPeer {
 };
 
 // The pause between timing one side and the other: until the threads of the first have stopped spinning.
-inline constexpr std::chrono::milliseconds kPeerSettle{20};
-inline constexpr std::chrono::seconds kPeerSampleLimit{600};
+inline constexpr std::chrono::milliseconds kBaselineSettle{20};
+inline constexpr std::chrono::seconds kBaselineSampleLimit{600};
 
 // A short text that identifies a model for copies of it in other formats: from config, tensors, and a part of each
 // tensor's values. A baseline that caches such copies uses it to check that a copy still matches.

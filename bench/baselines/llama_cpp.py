@@ -46,7 +46,7 @@ def import_llama():
 try:
     api, VERSION = import_llama()
 except ImportError as error:
-    sys.exit(f"{error}; HEDDLE_PEER_PYTHON ({sys.executable} now) names another Python")
+    sys.exit(f"{error}; HEDDLE_BASELINE_PYTHON ({sys.executable} now) names another Python")
 FLASH = {"auto": -1, "off": 0, "on": 1}
 MAX_STEP = 512
 
@@ -61,7 +61,7 @@ def cache_folder():
     base = os.environ.get("HEDDLE_CACHE_DIR")
     if not base:
         base = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "heddle")
-    folder = os.path.join(base, "peers")
+    folder = os.path.join(base, "baselines")
     os.makedirs(folder, exist_ok=True)
     return folder
 
