@@ -3,8 +3,8 @@
  *   mpicc -O2 bench/baselines/mpi_collectives.c -o mpi_collectives
  *   heddle launch -n 2 -- ./mpi_collectives FROM_BYTES TO_BYTES FACTOR REPEATS
  *
- * Prints JSON: for each collective and size the slowest rank's median seconds a call. The same sizes, buffers in turns
- * and calls a sample as apps/cli/bench_collective*.cpp. */
+ * Prints JSON: for each collective and size the slowest rank's median seconds a call. The same sizes, alternating
+ * buffers and calls a sample as apps/cli/bench/collective*.cpp. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

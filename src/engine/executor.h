@@ -168,7 +168,7 @@ class Executor {
   std::size_t model_mark_ = 0;  // of the arena: where the model's tensors begin
   ThreadPool pool_;
   std::array<Slot, kMostInFlight> slots_;
-  int next_slot_ = 0;  // in turns
+  int next_slot_ = 0;  // round robin
   int num_in_flight_ = 0;
   std::size_t num_chosen_ = 0;  // tokens, by the step that was started last
   HostMemory host_logits_;      // on a GPU: what run() returns

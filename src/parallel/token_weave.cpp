@@ -6,8 +6,8 @@ namespace heddle {
 
 void run_in_turns(Strategy& strategy, const Blocks& blocks, std::span<const PartRows> parts,
                   const Execution& execution) {
-  require(execution.transfers != nullptr && parts.size() == kMostParts, "in turns: {} parts, expected two on two lanes",
-          parts.size());
+  require(execution.transfers != nullptr && parts.size() == kMostParts,
+          "token weave: {} parts, expected two on two lanes", parts.size());
   TransferLane& transfers = *execution.transfers;
   const Lane lane = transfers.lane();
   for (int part = 0; part < kMostParts; ++part) transfers.computed(part, execution.compute);

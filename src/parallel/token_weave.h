@@ -1,4 +1,4 @@
-// Two parts of a step in turns over two lanes (TokenWeave, 3.1.2): while one part computes, the other's sums over the
+// Two parts of a step interleaved on two lanes (TokenWeave, 3.1.2): while one part computes, the other's sums over the
 // ranks, residual and norm are on their way.
 //
 //   computation   | block 0 of a | block 0 of b | block 1 of a | block 1 of b | ...

@@ -1,4 +1,4 @@
-// Two parts in turns: what waits for what, the same bits as one after the other, and errors of the transfer lane.
+// Two parts interleaved: what waits for what, the same bits as one after the other, and errors of the transfer lane.
 #include "parallel/token_weave.h"
 
 #include <gtest/gtest.h>

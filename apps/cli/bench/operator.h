@@ -35,7 +35,7 @@ class OperatorTimes {
     std::vector<double> baseline_seconds;  // none: without a baseline, or it rejects the operator
   };
 
-  // `calls` calls, which take `sets` sets of operands in turns.
+  // `calls` calls, which alternate between `sets` sets of operands.
   struct Sample {
     int sets, calls;
   };

@@ -27,7 +27,7 @@ struct OperatorStep {
   DType dtype() const { return model.shape().dtype; }  // of most weights, and of the cache
 };
 
-// A case with operands: several sets, which calls take in turns.
+// A case with operands: several sets, between which calls alternate.
 struct PreparedOperator {
   std::function<void(int set)> call;  // enqueues on the operands' stream
   // Calls once and gives the error against the CPU's operator, of rows where there are many: relative_error.
