@@ -37,8 +37,9 @@ std::vector<std::int64_t> run_latent_clusters(const LatentBlockParams& params) {
   using Team = LatentCluster::Team;
   using Work = LatentBlockCpuWork<T, Team>;
   const LatentBlockShape shape = shape_of(params);
-  EXPECT_LE(shape.meets() ? LatentBlockMemory(shape, sizeof(T)).end : LatentHeadMemory(shape, sizeof(T)).end,
-            kLatentSharedVectors);
+  EXPECT_LE(
+      shape.uses_grid_barriers() ? LatentBlockMemory(shape, sizeof(T)).end : LatentHeadMemory(shape, sizeof(T)).end,
+      kLatentSharedVectors);
   const LatentBlockScratch scratch = scratch_of(params);
   auto* const partials = static_cast<float*>(params.partials.data);
   WaitRecord record;
@@ -54,7 +55,7 @@ std::vector<std::int64_t> run_latent_clusters(const LatentBlockParams& params) {
                     [&](const Team& team, LatentShared& shared) {
                       Work work(params, shape, team, unit);
                       team.dawdle();
-                      if (shape.meets())
+                      if (shape.uses_grid_barriers())
                         LatentBlockBody<T, Team, MbarrierModel, Work>(team, shape, unit, shared.barriers, shared.memory,
                                                                       work, waits)
                             .run(scratch, partials);

@@ -154,7 +154,8 @@ class LatentBlockBench final : public BlockBench {
     const LatentBlockShape shape = block_shape(mapping, partials);
     if (!why_not_fused(shape, kBlockWeights, DeviceKind::cuda).empty() || partials > shape.units()) return false;
     if constexpr (kHaveCuda)
-      return latent_block_clusters(shape, kBlockWeights, device_.device()) >= (shape.meets() ? shape.units() : 1);
+      return latent_block_clusters(shape, kBlockWeights, device_.device()) >=
+             (shape.uses_grid_barriers() ? shape.units() : 1);
     return false;
   }
 
