@@ -84,7 +84,7 @@ class Executor {
   // Runs steps of all sizes that are prepared for, and the largest of each other kind, and waits for them: what happens
   // only the first time a kernel runs has then happened. Their results are of no use, and the cache must be of none yet.
   // On a GPU only; before the first step. Throws as start() and finish().
-  void rehearse();
+  void warm_up();
 
   // Ranks that share a GPU must neither instantiate a graph nor load a kernel while another's kernel waits for them
   // (nvlink.h). So they call `meet` before a graph's first launch, and before the first step of a size that no graph is

@@ -1,4 +1,4 @@
-#include "engine/rehearsal.h"
+#include "engine/warm_up_step.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace heddle {
 
-void make_rehearsal(const StepShape& shape, const ExecutorLimits& limits, StepPlan& plan) {
+void make_warm_up_step(const StepShape& shape, const ExecutorLimits& limits, StepPlan& plan) {
   plan.clear();
   const int most = std::min(limits.step.max_pages_per_sequence, limits.num_pages) * limits.page_size;
   const int longest = std::min(shape.max_query_len, most);

@@ -1,4 +1,4 @@
-// Steps that are run once for what happens only the first time (cuBLASLt loads its kernels, attributes are set), before
+// Warm-up steps, run once for what happens only the first time (cuBLASLt loads its kernels, attributes are set), before
 // ranks that share a GPU wait for each other. Their results are of no use.
 #pragma once
 
@@ -9,6 +9,6 @@ namespace heddle {
 
 // Makes `plan` a step of that shape, or, where its longest sequence exceeds the cache, of as many tokens as that holds.
 // All sequences write to the same pages, from the first on: the cache must be of no use yet.
-void make_rehearsal(const StepShape& shape, const ExecutorLimits& limits, StepPlan& plan);
+void make_warm_up_step(const StepShape& shape, const ExecutorLimits& limits, StepPlan& plan);
 
 }  // namespace heddle
