@@ -1,4 +1,4 @@
-// Ways to reckon what a KV cache holds (WaferLLM, table 5), which the paper does not tell apart: what lies on a core
+// Ways to account for what a KV cache holds (WaferLLM, table 5), which the paper does not tell apart: what lies on a core
 // beside keys and values, and how layers are shared by the regions.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace heddle {
 
-struct KvReckoning {
+struct KvAccounting {
   bool tables = false;        // the embedding and the output matrix lie on the cores
   bool whole_layers = false;  // a region has whole layers; else each an equal share of all
   bool fitted_reserve =
@@ -25,6 +25,6 @@ struct KvReckoning {
 // All eight, on `regions` regions of the mesh; the one that has the most on the cores and no fitted constant comes first.
 // Buffers are the analytical model's: hidden state, queries, keys, values, inner values, and a score a token.
 // Precondition: 1 <= regions <= layers. Throws InputError as region_room.
-std::vector<KvReckoning> kv_reckonings(const PlmrDevice&, const WaferModel&, WaferMesh, int regions);
+std::vector<KvAccounting> kv_accountings(const PlmrDevice&, const WaferModel&, WaferMesh, int regions);
 
 }  // namespace heddle

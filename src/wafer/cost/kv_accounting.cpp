@@ -1,4 +1,4 @@
-#include "wafer/cost/kv_reckonings.h"
+#include "wafer/cost/kv_accounting.h"
 
 #include <algorithm>
 
@@ -15,7 +15,7 @@ struct Region {
 };
 
 // The regions that may hold the fewest tokens. Whole layers: the two regions with a table have the fewest of them.
-std::vector<Region> regions_of(const WaferModel& model, WaferMesh mesh, int regions, const KvReckoning& way) {
+std::vector<Region> regions_of(const WaferModel& model, WaferMesh mesh, int regions, const KvAccounting& way) {
   const double cores = 1.0 * mesh.width * mesh.height, layers = model.num_layers;
   const double layer = wafer_weight_bytes(model) / layers / cores, token = wafer_kv_bytes(model) / layers / mesh.width;
   const double table = way.tables ? kValueBytes * model.vocab * model.hidden / cores : 0;
@@ -29,7 +29,8 @@ std::vector<Region> regions_of(const WaferModel& model, WaferMesh mesh, int regi
 
 }  // namespace
 
-std::vector<KvReckoning> kv_reckonings(const PlmrDevice& device, const WaferModel& model, WaferMesh mesh, int regions) {
+std::vector<KvAccounting> kv_accountings(const PlmrDevice& device, const WaferModel& model, WaferMesh mesh,
+                                         int regions) {
   require(regions >= 1 && regions <= model.num_layers, "{} regions of {} layers", regions, model.num_layers);
   region_room(device, mesh);  // refuses what is no mesh
   const auto tile = [](std::int64_t size, int cores) {
@@ -39,11 +40,11 @@ std::vector<KvReckoning> kv_reckonings(const PlmrDevice& device, const WaferMode
   const double buffers = kValueBytes * (tile(model.hidden, mesh.height) + 3 * tile(queries, mesh.width) +
                                         2 * tile(model.intermediate, mesh.width));
   const double score = kValueBytes;
-  std::vector<KvReckoning> ways;
+  std::vector<KvAccounting> ways;
   for (const bool fitted : {false, true})
     for (const bool tables : {true, false})
       for (const bool whole : {true, false}) {
-        KvReckoning way{.tables = tables, .whole_layers = whole, .fitted_reserve = fitted};
+        KvAccounting way{.tables = tables, .whole_layers = whole, .fitted_reserve = fitted};
         way.beside_bytes = fitted ? KvCapacityOptions{}.reserve_bytes : buffers;
         double fewest = 9e15 / mesh.height;
         for (const Region& region : regions_of(model, mesh, regions, way)) {
