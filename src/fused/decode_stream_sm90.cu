@@ -234,8 +234,8 @@ class Consumers {
     block_.times[static_cast<int>(blockIdx.x) * kBlockPhases + static_cast<int>(phase)] = clock_now() - began_;
   }
 
-  // Until all blocks have come here; then each sees what the others wrote before. Not heddle::grid_barrier(): this kernel waits by
-  // Patience.
+  // Until all blocks have come here; then each sees what the others wrote before. Not heddle::grid_barrier(): this
+  // kernel waits by WaitDeadline.
   __device__ void grid_barrier(int which) const {
     sync();
     if (thread() == 0) {

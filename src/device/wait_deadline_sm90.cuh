@@ -30,7 +30,7 @@ __device__ inline std::uint32_t now_ticks() {
 }
 
 // The deadline of one wait for something that the same kernel does, which takes microseconds.
-class Patience {
+class WaitDeadline {
  public:
   // Whether to give up: the limit has passed, which is then reported, or another wait of the stream has given up.
   __device__ bool is_over(const KernelWaits& waits, std::uint64_t expected, std::uint64_t observed) {
@@ -65,16 +65,16 @@ class Patience {
 };
 
 // For a wait that all lanes of a warp make together; they give up together.
-class WarpPatience : Patience {
+class WarpWaitDeadline : WaitDeadline {
  public:
   __device__ bool is_over(const KernelWaits& waits, std::uint64_t expected, std::uint64_t observed) {
-    return __any_sync(~0u, Patience::is_over(waits, expected, observed)) != 0;
+    return __any_sync(~0u, WaitDeadline::is_over(waits, expected, observed)) != 0;
   }
 };
 
 // For a wait for another warp of the block, which will signal even if its own waits give up: twice the time, regardless
 // of the record. So the warps of a block agree on the remaining work.
-class LongPatience : Patience {
+class LongWaitDeadline : WaitDeadline {
  public:
   __device__ bool is_over(const KernelWaits& waits, std::uint64_t expected, std::uint64_t observed) {
     return is_past(ticks_waited(), 2 * waits.limit.nanoseconds, waits, expected, observed);
@@ -82,15 +82,15 @@ class LongPatience : Patience {
 };
 
 // Calls `test` until it is true. False when it gave up.
-template <class HowLong = Patience, class Test>
+template <class HowLong = WaitDeadline, class Test>
 __device__ inline bool spin_until(const KernelWaits& waits, std::uint64_t expected, std::uint64_t observed, Test test) {
   if (test()) [[likely]]
     return true;
-  HowLong patience;
+  HowLong deadline;
 #pragma unroll 1
   for (std::uint32_t tries = 1;; ++tries) {
     if (test()) return true;
-    if (is_time_to_look(tries) && patience.is_over(waits, expected, observed)) return false;
+    if (is_time_to_look(tries) && deadline.is_over(waits, expected, observed)) return false;
   }
 }
 

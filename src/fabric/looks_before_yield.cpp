@@ -1,4 +1,4 @@
-#include "fabric/patience.h"
+#include "fabric/looks_before_yield.h"
 
 #include <sched.h>
 
