@@ -4,8 +4,10 @@
 
 namespace heddle {
 
-void run_in_turns(Strategy& strategy, const Blocks& blocks, std::span<const PartRows> parts,
-                  const Execution& execution) {
+//   computation   | block 0 of a | block 0 of b | block 1 of a | block 1 of b | ...
+//   transfers           | norm 0 of b | norm 1 of a | norm 1 of b | norm 2 of a | ...
+void run_interleaved(Strategy& strategy, const Blocks& blocks, std::span<const PartRows> parts,
+                     const Execution& execution) {
   require(execution.transfers != nullptr && parts.size() == kMostParts,
           "token weave: {} parts, expected two on two lanes", parts.size());
   TransferLane& transfers = *execution.transfers;
