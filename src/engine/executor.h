@@ -87,9 +87,9 @@ class Executor {
   void warm_up();
 
   // Ranks that share a GPU must neither instantiate a graph nor load a kernel while another's kernel waits for them
-  // (nvlink.h). So they call `meet` before a graph's first launch, and before the first step of a size that no graph is
-  // for, which they have computed once with `alone` set, under which nothing crosses ranks: what such a step leaves in
-  // the cache, the step itself writes again. `meet` returns when every rank has called it.
+  // (fabric/nvlink/README.md). So they call `meet` before a graph's first launch, and before the first step of a size
+  // that no graph is for, which they have computed once with `alone` set, under which nothing crosses ranks: what such a
+  // step leaves in the cache, the step itself writes again. `meet` returns when every rank has called it.
   void share_gpu(std::function<void()> meet, bool& alone) {
     meet_ = std::move(meet);
     alone_ = &alone;
