@@ -339,7 +339,7 @@ def report(records, runs, lines):
              "a row, and a ratio, are of one call.",
              "![tokens per second by context](gpu-decode-by-context.svg)",
              "\\* Above 100 % of the roofline: the roofline is measured beside the operator. The largest GEMVs (`linear logits`) read "
-             "memory up to 2 % faster than the kernel that measures its rate, and of the 50 MB of `rope_append` at 2048 tokens the L2 cache of 60 MB "
+             "memory up to 2 % faster than the kernel that measures its rate, and of the 50 MB of rotation and KV-cache write at 2048 tokens the L2 cache of 60 MB "
              "may hold a part; the shares of a step, `attention` to `gaps`, are no shares of "
              "the roofline, and add up to 100 % with negative gaps where operators overlap."]
     for kind, section in (("decode", decode_section), ("prefill", prefill_section), ("startup", startup_section)):

@@ -540,7 +540,7 @@ sanitize_kernels() {  # TOOL TESTS
 memcheck() {
   local filter='*OnGpu*:*Cuda*'
   filter+='-AttentionOnGpu.PrefillMatchesFloat64:AttentionOnGpu.SharesOutManySequences:AttentionOnGpu.DecodeMatchesFloat64'
-  filter+=':KvAppendOnGpu.WritesWhatTheCpuWritesAndNothingElse:LinearCuda.IsExactWhereSumsAre:LinearCuda.GivesTheSameBits*'
+  filter+=':KvWriteOnGpu.WritesWhatTheCpuWritesAndNothingElse:LinearCuda.IsExactWhereSumsAre:LinearCuda.GivesTheSameBits*'
   filter+=':SampleOnGpu.ThousandsOfRows*:RmsNormOnGpu.MatchesFloat64:AttentionOnGpu.PrefillKeepsToTheWindow'
   filter+=':AttentionOnGpu.EndsWhileOtherKernels*:AttentionOnGpu.DecodesLongSequences:AttentionOnGpu.TakesAsManySms*'
   filter+=':AttentionOnGpu.PrefillTakesManyWorkTiles:AttentionOnGpu.ASplitThatNeverComes*'
@@ -549,7 +549,7 @@ memcheck() {
   sanitize_kernels memcheck "$filter"
   # Much slower: a small test of each kernel that uses shared memory.
   filter='LinearCuda.IsExactForASmallShape*:AttentionOnGpu.CanBeReplayed*:AttentionOnGpu.TakesAnyShape:AttentionOnGpu.OneKey*'
-  filter+=':KvAppendOnGpu.FindsTheSequenceAmongMany:RopeAppendOnGpu.TakesLongPrompts:RopeOnGpu*:RmsNormOnGpu.BitsDepend*'
+  filter+=':KvWriteOnGpu.FindsTheSequenceAmongMany:RopeKvWriteOnGpu.TakesLongPrompts:RopeOnGpu*:RmsNormOnGpu.BitsDepend*'
   filter+=':SampleOnGpu.AHandfulOfRows*:ArgmaxOnGpu*:LinearSwigluOnGpu.MatchesFloat64:LinearSwigluOnGpu.TilesMatch*'
   sanitize_kernels racecheck "$filter"
   run memcheck-weights 20 compute-sanitizer --tool memcheck --error-exitcode 9 "$bin/test_weights" '--gtest_filter=*OnGpu*:*Cuda*:*Upload*'

@@ -32,7 +32,7 @@ def add_norm(residual, delta, weight):
     return residual, llama.rms_norm(residual, weight, EPS)
 
 
-def rope_append(qkv, cos, sin, keys, values, positions, heads, kv_heads):
+def rope_kv_write(qkv, cos, sin, keys, values, positions, heads, kv_heads):
     q = llama.rotated(qkv[:, :heads], cos, sin)
     keys[:, :, positions] = llama.rotated(qkv[:, heads:heads + kv_heads], cos, sin)
     values[:, :, positions] = qkv[:, heads + kv_heads:]
@@ -63,7 +63,7 @@ if llama.MODE != "eager":
     import torch._dynamo.config
     torch._dynamo.config.recompile_limit = 1000  # one per shape
 PRODUCT, WIDENED_PRODUCT, PRODUCT_THEN_GATES, GATES, NORM, ADD_NORM, ROPE_APPEND, LOOKED_UP = map(
-    llama.compiled, (product, widened_product, product_then_gates, gates, norm, add_norm, rope_append, looked_up))
+    llama.compiled, (product, widened_product, product_then_gates, gates, norm, add_norm, rope_kv_write, looked_up))
 
 
 class Refused(Exception):
@@ -120,7 +120,7 @@ def cache(case, make):
     return make.rows(case["batch"], case["kv_heads"], case["context"] + case["tokens"], case["head_dim"])
 
 
-def append(case, make):
+def kv_write(case, make):
     heads, kv_heads, dim = case["heads"], case["kv_heads"], case["head_dim"]
     qkv = make.rows(case["batch"], case["tokens"], heads + 2 * kv_heads, dim).transpose(1, 2)  # the layout that a GEMM leaves
     positions = torch.arange(case["tokens"], device=llama.DEVICE) + case["context"]
@@ -150,7 +150,7 @@ def embedding(case, make):
     return lambda i: LOOKED_UP(ids, table), None
 
 
-OPERATORS = {"linear": linear, "linear_swiglu": linear_swiglu, "swiglu": swiglu, "rmsnorm": rmsnorm, "rope_append": append,
+OPERATORS = {"linear": linear, "linear_swiglu": linear_swiglu, "swiglu": swiglu, "rmsnorm": rmsnorm, "rope_kv_write": kv_write,
              "attention": attention, "embedding": embedding}
 
 

@@ -62,11 +62,11 @@ OperatorCase case_of(const RmsNormParams& call, const OperatorStep& step);
 OperatorCase case_of(const LinearParams& call, const OperatorStep& step);
 OperatorCase case_of(const LinearSwigluParams& call, const OperatorStep& step);
 OperatorCase case_of(const SwigluParams& call, const OperatorStep& step);
-OperatorCase case_of(const RopeAppendParams& call, const OperatorStep& step);
+OperatorCase case_of(const RopeKvWriteParams& call, const OperatorStep& step);
 OperatorCase case_of(const AttentionParams& call, const OperatorStep& step);
 OperatorCase case_of(const GatherRowsParams& call, const OperatorStep& step);
 OperatorCase case_of(const HeadLinearParams& call, const OperatorStep& step);
-OperatorCase case_of(const LatentAppendParams& call, const OperatorStep& step);
+OperatorCase case_of(const LatentKvWriteParams& call, const OperatorStep& step);
 
 // Of long chunks alone, a case for each piece.
 OperatorCase case_of(const GatherLatentsParams& call, const OperatorStep& step);

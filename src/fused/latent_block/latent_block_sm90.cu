@@ -168,14 +168,14 @@ class LatentGpuWork {
   }
 
   template <class Down>
-  __device__ void finish_latent(int token, const Down& down, T* newest, bool appends) {
+  __device__ void finish_latent(int token, const Down& down, T* newest, bool writes_cache) {
     float sum = 0;
     for (int i = thread(); i < kLatentDim; i += kLatentThreads) {
       const float of = down(i);
       sum += of * of;
     }
     const float factor = 1.0f / sqrtf(block_sum(sum) / static_cast<float>(kLatentDim) + block_.latent_eps);
-    T* const slot = appends ? row_of_key(token, context_len(token) - 1) : nullptr;
+    T* const slot = writes_cache ? row_of_key(token, context_len(token) - 1) : nullptr;
     const auto put = [&](int i, float value) {
       newest[i] = rounded(value);
       if (slot != nullptr) slot[i] = rounded(value);

@@ -1,4 +1,4 @@
-#include "kernels/attention/kv_append.h"
+#include "kernels/attention/kv_write.h"
 
 #include <bit>
 #include <cstring>
@@ -15,7 +15,7 @@ std::vector<std::byte> bytes_of(const Elements& elements, DType dtype) {
   return bytes;
 }
 
-TEST(KvAppend, WritesRoundedRowsIntoTheirSlotsAndNothingElse) {
+TEST(KvWrite, WritesRoundedRowsIntoTheirSlotsAndNothingElse) {
   const std::vector<TestSequence> shape = {{15, 1}, {16, 16}, {4, 0}, {17, 2}, {1, 1}, {40, 33}};
   for (const DType dtype : kDTypes) {
     for (const int page_size : {1, 3, 16, 64}) {
@@ -43,7 +43,7 @@ TEST(KvAppend, WritesRoundedRowsIntoTheirSlotsAndNothingElse) {
             }
           }
         }
-        on_cpu(threads, [&](Stream& stream) { kv_append({k, v, cache.kv(), cache.view()}, stream); });
+        on_cpu(threads, [&](Stream& stream) { kv_write({k, v, cache.kv(), cache.view()}, stream); });
         EXPECT_EQ(bytes_of(cache.keys(), dtype), keys);
         EXPECT_EQ(bytes_of(cache.values(), dtype), values);
       }
@@ -51,12 +51,12 @@ TEST(KvAppend, WritesRoundedRowsIntoTheirSlotsAndNothingElse) {
   }
 }
 
-TEST(KvAppend, FindsTheSequenceOfEveryPiece) {
+TEST(KvWrite, FindsTheSequenceOfEveryPiece) {
   // Wide rows, so that pieces are a few tokens and begin within and between sequences, empty ones among them.
   const std::vector<TestSequence> shape = {{3, 0}, {30, 30}, {2, 0}, {2, 0}, {9, 9}, {5, 1}, {1, 0}};
   const Sequences cache({64, 128, 16, DType::float32}, shape);
   const Rows k = Rows::random(40, 64 * 128, 1), v = Rows::random(40, 64 * 128, 2);
-  on_cpu(2, [&](Stream& stream) { kv_append({k, v, cache.kv(), cache.view()}, stream); });
+  on_cpu(2, [&](Stream& stream) { kv_write({k, v, cache.kv(), cache.view()}, stream); });
   const auto* keys = static_cast<const float*>(cache.keys().data());
   const auto* values = static_cast<const float*>(cache.values().data());
   std::int64_t token = 0;
@@ -69,25 +69,25 @@ TEST(KvAppend, FindsTheSequenceOfEveryPiece) {
   }
 }
 
-TEST(KvAppend, NamesTheBrokenPrecondition) {
+TEST(KvWrite, NamesTheBrokenPrecondition) {
   ThreadPool pool(1);
   Stream stream(pool);
   const Sequences cache({2, 8, 16, DType::float16}, {{3, 2}});
   const Rows k = Rows::random(2, 16, 1), v = Rows::random(2, 16, 2);
-  const KvAppendParams good{k, v, cache.kv(), cache.view()};
+  const KvWriteParams good{k, v, cache.kv(), cache.view()};
   const auto broken = [&](auto change, const std::string& part) {
-    KvAppendParams params = good;
+    KvWriteParams params = good;
     change(params);
-    expect_invalid([&] { kv_append(params, stream); }, part);
+    expect_invalid([&] { kv_write(params, stream); }, part);
   };
-  kv_append(good, stream);
-  broken([](KvAppendParams& p) { p.kv.head_dim = 9; }, "kv_append: k is [2, 16], expected [2, 18]");
-  broken([](KvAppendParams& p) { p.kv.head_dim = 0; }, "head_dim 0");
-  broken([](KvAppendParams& p) { p.v.rows = 3; }, "kv_append: v is [3, 16], expected [2, 16]");
-  broken([](KvAppendParams& p) { p.v.data = nullptr; }, "kv_append: v is null");
-  broken([](KvAppendParams& p) { p.kv.keys = nullptr; }, "kv_append: kv.keys is null");
-  broken([](KvAppendParams& p) { p.sequences.page_table = nullptr; }, "kv_append: page_table is null");
-  broken([](KvAppendParams& p) { p.sequences.num_sequences = -1; }, "num_sequences -1");
+  kv_write(good, stream);
+  broken([](KvWriteParams& p) { p.kv.head_dim = 9; }, "kv_write: k is [2, 16], expected [2, 18]");
+  broken([](KvWriteParams& p) { p.kv.head_dim = 0; }, "head_dim 0");
+  broken([](KvWriteParams& p) { p.v.rows = 3; }, "kv_write: v is [3, 16], expected [2, 16]");
+  broken([](KvWriteParams& p) { p.v.data = nullptr; }, "kv_write: v is null");
+  broken([](KvWriteParams& p) { p.kv.keys = nullptr; }, "kv_write: kv.keys is null");
+  broken([](KvWriteParams& p) { p.sequences.page_table = nullptr; }, "kv_write: page_table is null");
+  broken([](KvWriteParams& p) { p.sequences.num_sequences = -1; }, "num_sequences -1");
   stream.synchronize();
 }
 

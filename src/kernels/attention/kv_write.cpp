@@ -1,10 +1,10 @@
-#include "kernels/attention/kv_append.h"
+#include "kernels/attention/kv_write.h"
 
 #include <algorithm>
 
 #include "base/error.h"
 #include "base/thread_pool.h"
-#include "kernels/attention/kv_append_sm90.h"
+#include "kernels/attention/kv_write_sm90.h"
 #include "kernels/dry_run.h"
 #include "kernels/pieces.h"
 #include "kernels/preconditions.h"
@@ -12,7 +12,7 @@
 namespace heddle {
 namespace {
 
-void append_row(const Tensor& x, std::int64_t token, void* pages, const PagedKv& kv, std::int32_t page, int slot) {
+void write_row(const Tensor& x, std::int64_t token, void* pages, const PagedKv& kv, std::int32_t page, int slot) {
   const float* row = static_cast<const float*>(x.data) + token * x.row_stride;
   for (int head = 0; head < kv.num_kv_heads; ++head)
     convert(row + static_cast<std::ptrdiff_t>(head) * kv.head_dim, DType::float32,
@@ -20,7 +20,7 @@ void append_row(const Tensor& x, std::int64_t token, void* pages, const PagedKv&
             static_cast<std::size_t>(kv.head_dim));
 }
 
-void kv_append_cpu(const KvAppendParams& params, ThreadPool& pool) {
+void kv_write_cpu(const KvWriteParams& params, ThreadPool& pool) {
   const PagedKv& kv = params.kv;
   const PagedSequences& sequences = params.sequences;
   const std::int32_t* starts_end = sequences.query_start + sequences.num_sequences + 1;
@@ -35,29 +35,29 @@ void kv_append_cpu(const KvAppendParams& params, ThreadPool& pool) {
       if (!kv.has(position)) continue;
       const int place = kv.place(position);
       const std::int32_t page = sequences.pages(sequence)[place / kv.page_size];
-      append_row(params.k, token, kv.keys, kv, page, place % kv.page_size);
-      append_row(params.v, token, kv.values, kv, page, place % kv.page_size);
+      write_row(params.k, token, kv.keys, kv, page, place % kv.page_size);
+      write_row(params.v, token, kv.values, kv, page, place % kv.page_size);
     }
   });
 }
 
 }  // namespace
 
-void kv_append(const KvAppendParams& params, const Lane& lane) {
-  require_paged_kv(params.kv, params.sequences, params.k.rows, "kv_append");
-  require_shard(params.kv, lane.stream, "kv_append");
+void kv_write(const KvWriteParams& params, const Lane& lane) {
+  require_paged_kv(params.kv, params.sequences, params.k.rows, "kv_write");
+  require_shard(params.kv, lane.stream, "kv_write");
   const std::int64_t columns = std::int64_t{params.kv.num_kv_heads} * params.kv.head_dim;
-  require_activation(params.k, params.k.rows, columns, "kv_append", "k",
+  require_activation(params.k, params.k.rows, columns, "kv_write", "k",
                      activations_on(lane.stream, ActivationDTypes::float32));
-  require_activation(params.v, params.k.rows, columns, "kv_append", "v",
+  require_activation(params.v, params.k.rows, columns, "kv_write", "v",
                      activations_on(lane.stream, ActivationDTypes::float32));
-  require(params.k.dtype == params.v.dtype, "kv_append: k is {}, v {}: expected the same", name_of(params.k.dtype),
+  require(params.k.dtype == params.v.dtype, "kv_write: k is {}, v {}: expected the same", name_of(params.k.dtype),
           name_of(params.v.dtype));
   if (params.k.rows == 0 || recorded(params, lane)) return;
   if constexpr (kHaveCuda) {
-    if (lane.stream.device().kind == DeviceKind::cuda) return kv_append_sm90(params, lane);
+    if (lane.stream.device().kind == DeviceKind::cuda) return kv_write_sm90(params, lane);
   }
-  lane.stream.enqueue([params](ThreadPool& pool) { kv_append_cpu(params, pool); });
+  lane.stream.enqueue([params](ThreadPool& pool) { kv_write_cpu(params, pool); });
 }
 
 }  // namespace heddle

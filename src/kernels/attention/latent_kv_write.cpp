@@ -1,4 +1,4 @@
-#include "kernels/attention/latent_append.h"
+#include "kernels/attention/latent_kv_write.h"
 
 #include <algorithm>
 #include <array>
@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/thread_pool.h"
-#include "kernels/attention/latent_append_sm90.h"
+#include "kernels/attention/latent_kv_write_sm90.h"
 #include "kernels/dry_run.h"
 #include "kernels/pieces.h"
 #include "kernels/preconditions.h"
@@ -30,7 +30,7 @@ void turn_pairs(const float* from, float* to, int num_pairs, const Turns& turns)
 }
 
 // Rotates the queries of a token. Writes its latent into the cache, if that is where it belongs.
-void append_token(const LatentAppendParams& params, std::int64_t token, int sequence, int in_sequence) {
+void write_token(const LatentKvWriteParams& params, std::int64_t token, int sequence, int in_sequence) {
   const PagedKv& kv = params.kv;
   const int rope_dim = params.rope_dim, num_pairs = rope_dim / 2, latent_dim = kv.head_dim - rope_dim;
   Turns turns;
@@ -59,7 +59,7 @@ void append_token(const LatentAppendParams& params, std::int64_t token, int sequ
           static_cast<std::size_t>(rope_dim));
 }
 
-void latent_append_cpu(const LatentAppendParams& params, ThreadPool& pool) {
+void latent_kv_write_cpu(const LatentKvWriteParams& params, ThreadPool& pool) {
   const PagedSequences& sequences = params.sequences;
   const std::int32_t* starts_end = sequences.query_start + sequences.num_sequences + 1;
   const std::int64_t work = 4 * (params.query.columns + params.kv.head_dim);
@@ -70,42 +70,42 @@ void latent_append_cpu(const LatentAppendParams& params, ThreadPool& pool) {
     for (std::int64_t token = begin; token < end; ++token) {
       while (token >= sequences.query_start[sequence + 1]) ++sequence;
       const auto from_end = static_cast<int>(sequences.query_start[sequence + 1] - token);
-      append_token(params, token, sequence, sequences.context_len[sequence] - from_end);
+      write_token(params, token, sequence, sequences.context_len[sequence] - from_end);
     }
   });
 }
 
 }  // namespace
 
-void latent_append(const LatentAppendParams& params, const Lane& lane) {
+void latent_kv_write(const LatentKvWriteParams& params, const Lane& lane) {
   const PagedKv& kv = params.kv;
   const Tensor &q = params.q, &latent = params.latent, &query = params.query;
-  require_paged_kv(kv, params.sequences, q.rows, "latent_append");
-  require_shard(kv, lane.stream, "latent_append");
-  require(kv.num_kv_heads == 1, "latent_append: the cache has {} heads, expected one latent", kv.num_kv_heads);
+  require_paged_kv(kv, params.sequences, q.rows, "latent_kv_write");
+  require_shard(kv, lane.stream, "latent_kv_write");
+  require(kv.num_kv_heads == 1, "latent_kv_write: the cache has {} heads, expected one latent", kv.num_kv_heads);
   require(params.rope_dim > 0 && params.rope_dim % 2 == 0 && params.rope_dim <= kMostRopeDim &&
               params.rope_dim < kv.head_dim,
-          "latent_append: rope_dim is {}, expected an even number up to {} and below the cache's {}", params.rope_dim,
+          "latent_kv_write: rope_dim is {}, expected an even number up to {} and below the cache's {}", params.rope_dim,
           kMostRopeDim, kv.head_dim);
   require(params.num_heads >= 1 && q.columns % params.num_heads == 0 && q.columns / params.num_heads >= params.rope_dim,
-          "latent_append: q has {} columns for {} heads with {} rotated elements", q.columns, params.num_heads,
+          "latent_kv_write: q has {} columns for {} heads with {} rotated elements", q.columns, params.num_heads,
           params.rope_dim);
   const ActivationDTypes dtypes = activations_on(lane.stream, ActivationDTypes::float32);
-  require_activation(q, q.rows, q.columns, "latent_append", "q", dtypes);
-  require_activation(latent, q.rows, kv.head_dim, "latent_append", "latent", dtypes);
+  require_activation(q, q.rows, q.columns, "latent_kv_write", "q", dtypes);
+  require_activation(latent, q.rows, kv.head_dim, "latent_kv_write", "latent", dtypes);
   const bool in_place = query.data == q.data && query.row_stride == q.row_stride;
   require_activation(query, q.rows, in_place ? q.columns : std::int64_t{params.num_heads} * kv.head_dim,
-                     "latent_append", "query", dtypes);
+                     "latent_kv_write", "query", dtypes);
   require(q.dtype == latent.dtype && q.dtype == query.dtype,
-          "latent_append: q is {}, latent {}, query {}: expected the same", name_of(q.dtype), name_of(latent.dtype),
+          "latent_kv_write: q is {}, latent {}, query {}: expected the same", name_of(q.dtype), name_of(latent.dtype),
           name_of(query.dtype));
-  require_array(params.positions, q.rows, "latent_append", "positions");
-  require_array(params.inv_freq, q.rows, "latent_append", "inv_freq");
+  require_array(params.positions, q.rows, "latent_kv_write", "positions");
+  require_array(params.inv_freq, q.rows, "latent_kv_write", "inv_freq");
   if (q.rows == 0 || recorded(params, lane)) return;
   if constexpr (kHaveCuda) {
-    if (lane.stream.device().kind == DeviceKind::cuda) return latent_append_sm90(params, lane);
+    if (lane.stream.device().kind == DeviceKind::cuda) return latent_kv_write_sm90(params, lane);
   }
-  lane.stream.enqueue([params](ThreadPool& pool) { latent_append_cpu(params, pool); });
+  lane.stream.enqueue([params](ThreadPool& pool) { latent_kv_write_cpu(params, pool); });
 }
 
 }  // namespace heddle

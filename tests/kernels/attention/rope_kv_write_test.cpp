@@ -1,6 +1,6 @@
-#include "kernels/attention/rope_append.h"
+#include "kernels/attention/rope_kv_write.h"
 
-#include "kernels/attention/kv_append.h"
+#include "kernels/attention/kv_write.h"
 #include "kernels/attention/rope.h"
 #include "kernels/operands.h"
 #include "kernels/sequences.h"
@@ -14,7 +14,7 @@ std::vector<std::byte> bytes_of_cache(const Elements& elements, DType dtype) {
   return bytes;
 }
 
-TEST(RopeAppend, DoesWhatTheTwoOperatorsDo) {
+TEST(RopeKvWrite, DoesWhatTheTwoOperatorsDo) {
   constexpr int kHeads = 6, kKvHeads = 2, kHeadDim = 24, kQ = kHeads * kHeadDim, kK = kKvHeads * kHeadDim;
   const std::vector<TestSequence> shape = {{15, 1}, {16, 16}, {4, 0}, {17, 2}, {40, 33}};
   for (const DType dtype : kDTypes) {
@@ -30,10 +30,10 @@ TEST(RopeAppend, DoesWhatTheTwoOperatorsDo) {
     const auto v = [&](Tensor x) { return x.column_slice(kQ + kK, kK); };
     on_cpu(2, [&](Stream& stream) {
       rope({q(apart), k(apart), positions.data(), inv_freq.data(), kHeadDim, 1.5f}, stream);
-      kv_append({k(apart), v(apart), expected.kv(), expected.view()}, stream);
+      kv_write({k(apart), v(apart), expected.kv(), expected.view()}, stream);
     });
     on_cpu(2, [&](Stream& stream) {
-      rope_append(
+      rope_kv_write(
           {q(at_once), k(at_once), v(at_once), positions.data(), inv_freq.data(), 1.5f, cache.kv(), cache.view()},
           stream);
     });
@@ -45,28 +45,29 @@ TEST(RopeAppend, DoesWhatTheTwoOperatorsDo) {
   }
 }
 
-TEST(RopeAppend, NamesTheBrokenPrecondition) {
+TEST(RopeKvWrite, NamesTheBrokenPrecondition) {
   ThreadPool pool(1);
   Stream stream(pool);
   const Sequences cache({1, 8, 16, DType::float32}, {{2, 2}});
   const Rows q = Rows::random(2, 16, 1), k = Rows::random(2, 8, 2), v = Rows::random(2, 8, 3);
   const std::vector<std::int32_t> positions = {0, 1};
   const std::vector<float> inv_freq = {1, 0.5f, 0.25f, 0.125f};
-  const RopeAppendParams good{q, k, v, positions.data(), inv_freq.data(), 1, cache.kv(), cache.view()};
+  const RopeKvWriteParams good{q, k, v, positions.data(), inv_freq.data(), 1, cache.kv(), cache.view()};
   const auto broken = [&](auto change, const std::string& part) {
-    RopeAppendParams params = good;
+    RopeKvWriteParams params = good;
     change(params);
-    expect_invalid([&] { rope_append(params, stream); }, part);
+    expect_invalid([&] { rope_kv_write(params, stream); }, part);
   };
-  rope_append(good, stream);
-  broken([](RopeAppendParams& p) { p.kv.head_dim = 7; }, "rope_append: head_dim is 7, expected an even number");
-  broken([](RopeAppendParams& p) { p.q.columns = 12; }, "rope_append: q has 12 columns: not a multiple of head_dim 8");
-  broken([](RopeAppendParams& p) { p.k.rows = 1; }, "rope_append: k is [1, 8], expected [2, 8]");
-  broken([](RopeAppendParams& p) { p.v.columns = 4; }, "rope_append: v is [2, 4], expected [2, 8]");
-  broken([](RopeAppendParams& p) { p.q.data = nullptr; }, "rope_append: q is null");
-  broken([](RopeAppendParams& p) { p.kv.keys = nullptr; }, "rope_append: ");
-  broken([](RopeAppendParams& p) { p.positions = nullptr; }, "rope_append: positions is null");
-  broken([](RopeAppendParams& p) { p.inv_freq = nullptr; }, "rope_append: inv_freq is null");
+  rope_kv_write(good, stream);
+  broken([](RopeKvWriteParams& p) { p.kv.head_dim = 7; }, "rope_kv_write: head_dim is 7, expected an even number");
+  broken([](RopeKvWriteParams& p) { p.q.columns = 12; },
+         "rope_kv_write: q has 12 columns: not a multiple of head_dim 8");
+  broken([](RopeKvWriteParams& p) { p.k.rows = 1; }, "rope_kv_write: k is [1, 8], expected [2, 8]");
+  broken([](RopeKvWriteParams& p) { p.v.columns = 4; }, "rope_kv_write: v is [2, 4], expected [2, 8]");
+  broken([](RopeKvWriteParams& p) { p.q.data = nullptr; }, "rope_kv_write: q is null");
+  broken([](RopeKvWriteParams& p) { p.kv.keys = nullptr; }, "rope_kv_write: ");
+  broken([](RopeKvWriteParams& p) { p.positions = nullptr; }, "rope_kv_write: positions is null");
+  broken([](RopeKvWriteParams& p) { p.inv_freq = nullptr; }, "rope_kv_write: inv_freq is null");
   stream.synchronize();
 }
 

@@ -1,4 +1,4 @@
-// Rotary position embedding of q and k (rope.h) and the KV-cache write of k and v (kv_append.h) in one operator,
+// Rotary position embedding of q and k (rope.h) and the KV-cache write of k and v (kv_write.h) in one operator,
 // between the QKV GEMM and attention. The bits are those of the two operators: rotated k is rounded to its own dtype,
 // then to the cache's.
 #pragma once
@@ -11,7 +11,7 @@
 
 namespace heddle {
 
-struct RopeAppendParams {
+struct RopeKvWriteParams {
   Tensor q;                         // [num_tokens, num_heads * head_dim], float32; on a GPU bfloat16 or float16, too
   Tensor k;                         // [num_tokens, num_kv_heads * head_dim], as q; unspecified afterwards
   Tensor v;                         // as k
@@ -25,6 +25,6 @@ struct RopeAppendParams {
 
 // Enqueues on the lane's stream. Throws InvalidArgument unless shapes and dtypes fit; contents of `sequences` are a
 // precondition (paged_kv.h). No slot may be written twice in one step.
-void rope_append(const RopeAppendParams& params, const Lane& lane);
+void rope_kv_write(const RopeKvWriteParams& params, const Lane& lane);
 
 }  // namespace heddle

@@ -1,11 +1,11 @@
-#include "kernels/attention/kv_append.h"
+#include "kernels/attention/kv_write.h"
 #include "kernels/cuda_operands.h"
 #include "kernels/sequences.h"
 
 namespace heddle {
 namespace {
 
-using KvAppendOnGpu = OnGpu;
+using KvWriteOnGpu = OnGpu;
 
 std::vector<std::byte> cache_bytes(const Elements& elements, DType dtype) {
   std::vector<std::byte> bytes(elements.count() * size_of(dtype));
@@ -37,16 +37,16 @@ void expect_cpu_bytes(const GpuAppendCase& c, const std::vector<TestSequence>& s
   kv.values = values.data();
   const PagedSequences there{query_start.data(), context_len.data(), page_table.data(), host.num_sequences,
                              host.page_table_stride};
-  const auto append = [&](Tensor x, const PagedKv& pages, const PagedSequences& sequences, Stream& stream) {
-    kv_append({x.column_slice(0, columns), x.column_slice(columns, columns), pages, sequences}, stream);
+  const auto write = [&](Tensor x, const PagedKv& pages, const PagedSequences& sequences, Stream& stream) {
+    kv_write({x.column_slice(0, columns), x.column_slice(columns, columns), pages, sequences}, stream);
   };
-  on_gpu([&](Stream& stream) { append(fused_there, kv, there, stream); });
-  on_cpu(1, [&](Stream& stream) { append(fused, cache.kv(), host, stream); });
+  on_gpu([&](Stream& stream) { write(fused_there, kv, there, stream); });
+  on_cpu(1, [&](Stream& stream) { write(fused, cache.kv(), host, stream); });
   EXPECT_EQ(keys.values(), cache_bytes(cache.keys(), dtype));
   EXPECT_EQ(values.values(), cache_bytes(cache.values(), dtype));
 }
 
-TEST_F(KvAppendOnGpu, WritesWhatTheCpuWritesAndNothingElse) {
+TEST_F(KvWriteOnGpu, WritesWhatTheCpuWritesAndNothingElse) {
   const std::vector<TestSequence> shape = {{15, 1}, {16, 16}, {4, 0}, {17, 2}, {1, 1}, {40, 33}, {3, 0}};
   for (const GpuAppendCase c : {GpuAppendCase{3, 7, 3}, {1, 8, 1}, {8, 128, 16}, {40, 128, 64}, {2, 64, 48}})
     for (const DType in : kDTypes)
@@ -55,7 +55,7 @@ TEST_F(KvAppendOnGpu, WritesWhatTheCpuWritesAndNothingElse) {
 }
 
 // More sequences than a block has threads, some of which bring nothing.
-TEST_F(KvAppendOnGpu, FindsTheSequenceAmongMany) {
+TEST_F(KvWriteOnGpu, FindsTheSequenceAmongMany) {
   std::vector<TestSequence> shape;
   for (int i = 0; i < 700; ++i) shape.push_back({1 + i % 5, i % 3 == 0 ? 0 : 1});
   expect_cpu_bytes({1, 16, 4}, shape, DType::float32, DType::bfloat16, {});

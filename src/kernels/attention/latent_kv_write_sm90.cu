@@ -4,8 +4,8 @@
 #include "base/checked.h"
 #include "base/dtype_switch.h"
 #include "device/launch_sm90.cuh"
-#include "kernels/attention/kv_append_sm90.cuh"
-#include "kernels/attention/latent_append_sm90.h"
+#include "kernels/attention/kv_write_sm90.cuh"
+#include "kernels/attention/latent_kv_write_sm90.h"
 #include "kernels/attention/rope_sm90.cuh"
 #include "kernels/sm90/elements_sm90.cuh"
 
@@ -15,7 +15,7 @@ namespace {
 constexpr int kLatentThreads = 128;
 
 template <class T>
-__device__ void append_row(const LatentAppendParams& params, int token) {
+__device__ void write_row(const LatentKvWriteParams& params, int token) {
   const PagedKv& kv = params.kv;
   const int pairs = params.rope_dim / 2, latent_dim = kv.head_dim - params.rope_dim;
   const int all_pairs = (params.num_heads + 1) * pairs;
@@ -54,24 +54,24 @@ __device__ void append_row(const LatentAppendParams& params, int token) {
 }
 
 template <class T>
-__global__ void __launch_bounds__(kLatentThreads) append_latents(const __grid_constant__ LatentAppendParams params) {
+__global__ void __launch_bounds__(kLatentThreads) write_latents(const __grid_constant__ LatentKvWriteParams params) {
   let_later_kernels_start();
   if (params.older_keys == OlderKeys::in_flight) wait_for_earlier_kernels();
   for (int token = static_cast<int>(blockIdx.x); token < params.q.rows; token += static_cast<int>(gridDim.x))
-    append_row<T>(params, token);
+    write_row<T>(params, token);
   wait_for_earlier_kernels();  // as every thread does before it ends
 }
 
 }  // namespace
 
-void latent_append_sm90(const LatentAppendParams& params, const Lane& lane) {
+void latent_kv_write_sm90(const LatentKvWriteParams& params, const Lane& lane) {
   const LaunchShape shape{
       .grid = dim3(static_cast<unsigned>(params.q.rows),
                    static_cast<unsigned>(ceil_div((params.num_heads + 1) * params.rope_dim / 2, kLatentThreads))),
       .block = kLatentThreads,
       .fit = GridFit::trimmed};
   with_element(params.q.dtype,
-               [&]<class T>() { launch_sm90("latent_append", append_latents<T>, shape, lane, params); });
+               [&]<class T>() { launch_sm90("latent_kv_write", write_latents<T>, shape, lane, params); });
 }
 
 }  // namespace heddle

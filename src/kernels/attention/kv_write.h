@@ -8,7 +8,7 @@
 
 namespace heddle {
 
-struct KvAppendParams {
+struct KvWriteParams {
   Tensor k;  // [num_tokens, num_kv_heads * head_dim], float32; on a GPU bfloat16 or float16, too
   Tensor v;  // as k
   PagedKv kv;
@@ -17,6 +17,6 @@ struct KvAppendParams {
 
 // Enqueues on the lane's stream. Throws InvalidArgument unless shapes and dtypes fit; contents of `sequences` are a
 // precondition (paged_kv.h). No slot may be written twice in one step.
-void kv_append(const KvAppendParams& params, const Lane& lane);
+void kv_write(const KvWriteParams& params, const Lane& lane);
 
 }  // namespace heddle

@@ -5,15 +5,15 @@
 
 #include "base/checked.h"
 #include "device/launch_sm90.cuh"
-#include "kernels/attention/kv_append_sm90.cuh"
-#include "kernels/attention/rope_append_sm90.h"
+#include "kernels/attention/kv_write_sm90.cuh"
+#include "kernels/attention/rope_kv_write_sm90.h"
 #include "kernels/attention/rope_sm90.cuh"
 #include "kernels/sm90/elements_sm90.cuh"
 
 namespace heddle {
 namespace {
 
-constexpr int kRopeAppendThreads = 128;
+constexpr int kRopeKvWriteThreads = 128;
 constexpr int kRotatedAtOnce = 3;  // heads per thread
 
 // The elements after rounding to T.
@@ -26,8 +26,8 @@ __device__ Pack stored_as(const Pack& pack) {
 
 // `lanes` threads take a head, each the eight pairs that begin at 8 * lane; half = 8 * lanes.
 template <class T, class Cache, Passes kPasses>
-__global__ void __launch_bounds__(kRopeAppendThreads)
-    rope_append_packs(const __grid_constant__ RopeAppendParams params, const int lanes) {
+__global__ void __launch_bounds__(kRopeKvWriteThreads)
+    rope_kv_write_packs(const __grid_constant__ RopeKvWriteParams params, const int lanes) {
   extern __shared__ __align__(16) float rotations[];  // cosines, then sines
   __shared__ std::int64_t slot;
   let_later_kernels_start();
@@ -36,18 +36,19 @@ __global__ void __launch_bounds__(kRopeAppendThreads)
   const int thread = static_cast<int>(threadIdx.x), half = kv.head_dim / 2;
   int token = static_cast<int>(blockIdx.x);
   while (true) {
-    for (int i = thread; i < half; i += kRopeAppendThreads) {
+    for (int i = thread; i < half; i += kRopeKvWriteThreads) {
       const Rotation rotation = rotation_of(params.positions[token], params.inv_freq[i], params.scale);
       rotations[i] = rotation.cosine;
       rotations[half + i] = rotation.sine;
     }
-    if (thread >= kRopeAppendThreads - 32) {
+    if (thread >= kRopeKvWriteThreads - 32) {
       const std::int64_t found = slot_of(params.sequences, kv, token);
       if (thread % 32 == 0) slot = found;
     }
     __syncthreads();
     const int pair = thread % lanes * kPackElements;
-    const int heads_of_block = kRopeAppendThreads / lanes, heads_at_once = heads_of_block * static_cast<int>(gridDim.y);
+    const int heads_of_block = kRopeKvWriteThreads / lanes,
+              heads_at_once = heads_of_block * static_cast<int>(gridDim.y);
     const int q_heads = static_cast<int>(params.q.columns / kv.head_dim), rotated_heads = q_heads + kv.num_kv_heads;
     // Threads beyond the last whole head of a block are idle.
     const int heads = thread < heads_of_block * lanes ? rotated_heads + kv.num_kv_heads : 0;
@@ -101,32 +102,32 @@ __global__ void __launch_bounds__(kRopeAppendThreads)
 
 }  // namespace
 
-bool rope_append_takes(const RopeAppendParams& params) {
+bool rope_kv_write_takes(const RopeKvWriteParams& params) {
   const PagedKv& kv = params.kv;
   const int lanes = kv.head_dim / 2 / kPackElements;
   const bool both_narrow = params.q.dtype != DType::float32 && kv.dtype != DType::float32;
   return takes_packs(params.q) && takes_packs(params.k) && takes_packs(params.v) &&
          takes_packs(kv.keys, kv.head_dim, kv.dtype) && takes_packs(kv.values, kv.head_dim, kv.dtype) &&
-         kv.head_dim % (2 * kPackElements) == 0 && lanes <= kRopeAppendThreads &&
+         kv.head_dim % (2 * kPackElements) == 0 && lanes <= kRopeKvWriteThreads &&
          !(both_narrow && params.q.dtype != kv.dtype);
 }
 
-void rope_append_sm90(const RopeAppendParams& params, const Lane& lane) {
+void rope_kv_write_sm90(const RopeKvWriteParams& params, const Lane& lane) {
   // Few tokens are spread over blocks, each with its own cosines; of many tokens a block takes all heads with one set.
   constexpr std::int64_t kManyTokens = 256;
-  const int lanes = params.kv.head_dim / 2 / kPackElements, heads_of_block = kRopeAppendThreads / lanes;
+  const int lanes = params.kv.head_dim / 2 / kPackElements, heads_of_block = kRopeKvWriteThreads / lanes;
   const auto heads = static_cast<int>(params.q.columns / params.kv.head_dim) + 2 * params.kv.num_kv_heads;
   LaunchShape shape{.grid = dim3(static_cast<unsigned>(params.q.rows)),
-                    .block = kRopeAppendThreads,
+                    .block = kRopeKvWriteThreads,
                     .shared_bytes = static_cast<std::size_t>(params.kv.head_dim) * sizeof(float),
                     .fit = GridFit::trimmed};
   if (params.q.rows < kManyTokens) shape.grid.y = static_cast<unsigned>(ceil_div(heads, heads_of_block));
   with_element(params.q.dtype, [&]<class T>() {
     with_element(params.kv.dtype, [&]<class Cache>() {
       if constexpr (std::is_same_v<T, Cache> || std::is_same_v<T, float> || std::is_same_v<Cache, float>)
-        launch_sm90("rope_append",
-                    passes_on(lane) == Passes::one ? rope_append_packs<T, Cache, Passes::one>
-                                                   : rope_append_packs<T, Cache, Passes::many>,
+        launch_sm90("rope_kv_write",
+                    passes_on(lane) == Passes::one ? rope_kv_write_packs<T, Cache, Passes::one>
+                                                   : rope_kv_write_packs<T, Cache, Passes::many>,
                     shape, lane, params, lanes);
     });
   });

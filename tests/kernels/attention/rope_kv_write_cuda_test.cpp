@@ -1,15 +1,15 @@
-#include "kernels/attention/kv_append.h"
+#include "kernels/attention/kv_write.h"
 #include "kernels/attention/rope.h"
-#include "kernels/attention/rope_append.h"
+#include "kernels/attention/rope_kv_write.h"
 #include "kernels/cuda_operands.h"
 #include "kernels/sequences.h"
 
 namespace heddle {
 namespace {
 
-using RopeAppendOnGpu = OnGpu;
+using RopeKvWriteOnGpu = OnGpu;
 
-struct GpuRopeAppendCase {
+struct GpuRopeKvWriteCase {
   int num_heads, num_kv_heads, head_dim, page_size;
 };
 
@@ -20,7 +20,7 @@ std::vector<std::byte> bytes_of_pages(const Elements& elements, DType dtype) {
 }
 
 // q and the cache as the CPU leaves them, and nothing else: all other bytes of the cache are NaN before and after.
-void expect_bits_of_cpu(const GpuRopeAppendCase& c, const std::vector<TestSequence>& shape, DType in, DType dtype,
+void expect_bits_of_cpu(const GpuRopeKvWriteCase& c, const std::vector<TestSequence>& shape, DType in, DType dtype,
                         GpuRows::Placement placement) {
   SCOPED_TRACE(fmt::format("{}/{} heads of {}, pages of {}, {} to {} gap {} misalignment {}", c.num_heads,
                            c.num_kv_heads, c.head_dim, c.page_size, name_of(in), name_of(dtype), placement.gap,
@@ -50,17 +50,17 @@ void expect_bits_of_cpu(const GpuRopeAppendCase& c, const std::vector<TestSequen
     kv.values = values.data();
     const Tensor x = there;
     on_gpu([&](Stream& stream) {
-      rope_append({.q = x.column_slice(0, heads),
-                   .k = x.column_slice(heads, kv_heads),
-                   .v = x.column_slice(heads + kv_heads, kv_heads),
-                   .positions = positions_there.data(),
-                   .inv_freq = inv_freq_there.data(),
-                   .scale = 1.25f,
-                   .kv = kv,
-                   .sequences = {query_start.data(), context_len.data(), page_table.data(), host.num_sequences,
-                                 host.page_table_stride},
-                   .older_keys = older_keys},
-                  stream);
+      rope_kv_write({.q = x.column_slice(0, heads),
+                     .k = x.column_slice(heads, kv_heads),
+                     .v = x.column_slice(heads + kv_heads, kv_heads),
+                     .positions = positions_there.data(),
+                     .inv_freq = inv_freq_there.data(),
+                     .scale = 1.25f,
+                     .kv = kv,
+                     .sequences = {query_start.data(), context_len.data(), page_table.data(), host.num_sequences,
+                                   host.page_table_stride},
+                     .older_keys = older_keys},
+                    stream);
     });
 
     const Rows expected = before;
@@ -75,9 +75,9 @@ void expect_bits_of_cpu(const GpuRopeAppendCase& c, const std::vector<TestSequen
     });
     const Rows narrow = rounded(expected, in);
     on_cpu(1, [&](Stream& stream) {
-      kv_append({Tensor(narrow).column_slice(heads, kv_heads), Tensor(narrow).column_slice(heads + kv_heads, kv_heads),
-                 cache.kv(), host},
-                stream);
+      kv_write({Tensor(narrow).column_slice(heads, kv_heads), Tensor(narrow).column_slice(heads + kv_heads, kv_heads),
+                cache.kv(), host},
+               stream);
     });
     EXPECT_EQ(keys.values(), bytes_of_pages(cache.keys(), dtype));
     EXPECT_EQ(values.values(), bytes_of_pages(cache.values(), dtype));
@@ -88,21 +88,21 @@ void expect_bits_of_cpu(const GpuRopeAppendCase& c, const std::vector<TestSequen
   }
 }
 
-TEST_F(RopeAppendOnGpu, GivesTheBitsOfTheCpu) {
+TEST_F(RopeKvWriteOnGpu, GivesTheBitsOfTheCpu) {
   const std::vector<TestSequence> shape = {{15, 1}, {16, 16}, {4, 0}, {17, 2}, {1, 1}, {40, 33}, {3, 0}};
-  for (const GpuRopeAppendCase c : {GpuRopeAppendCase{3, 3, 14, 3},
-                                    {6, 2, 16, 16},
-                                    {32, 8, 128, 64},
-                                    {5, 1, 64, 48},
-                                    {4, 4, 96, 16},
-                                    {2, 1, 256, 32}})
+  for (const GpuRopeKvWriteCase c : {GpuRopeKvWriteCase{3, 3, 14, 3},
+                                     {6, 2, 16, 16},
+                                     {32, 8, 128, 64},
+                                     {5, 1, 64, 48},
+                                     {4, 4, 96, 16},
+                                     {2, 1, 256, 32}})
     for (const DType in : kDTypes)
       for (const DType dtype : kDTypes)
         for (const GpuRows::Placement placement : kPlacements) expect_bits_of_cpu(c, shape, in, dtype, placement);
 }
 
 // So many that a block takes all heads of a token.
-TEST_F(RopeAppendOnGpu, TakesLongPrompts) {
+TEST_F(RopeKvWriteOnGpu, TakesLongPrompts) {
   expect_bits_of_cpu({40, 8, 128, 64}, {{300, 300}, {1, 1}}, DType::bfloat16, DType::bfloat16, {});
   expect_bits_of_cpu({6, 2, 96, 16}, {{400, 290}}, DType::float32, DType::float16, {});
 }

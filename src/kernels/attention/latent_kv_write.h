@@ -15,7 +15,7 @@
 
 namespace heddle {
 
-struct LatentAppendParams {
+struct LatentKvWriteParams {
   Tensor q;       // [num_tokens, num_heads * (nope_dim + rope_dim)], float32; on a GPU bfloat16 or float16, too
   Tensor latent;  // [num_tokens, latent_dim + rope_dim], as q: the normalized latent, and the key before its rotation
   Tensor query;   // [num_tokens, num_heads * (latent_dim + rope_dim)], as q: each head's last rope_dim columns become
@@ -34,6 +34,6 @@ struct LatentAppendParams {
 
 // Enqueues on the lane's stream. Throws InvalidArgument unless shapes and dtypes fit; contents of `sequences` are a
 // precondition (paged_kv.h). No slot may be written twice in one step.
-void latent_append(const LatentAppendParams& params, const Lane& lane);
+void latent_kv_write(const LatentKvWriteParams& params, const Lane& lane);
 
 }  // namespace heddle
