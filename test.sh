@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
 # Builds everything if need be and runs every test. Usage: ./test.sh [ctest argument...], as in ./test.sh -R tokenizer
-# HEDDLE_ROOMS="base kernels" builds and runs the test programs of these rooms alone.
+# HEDDLE_MODULES="base kernels" builds and runs the test programs of these modules alone.
 # Closes with one line, "N passed, N failed" (and ", N skipped" if some were); exits 1 if a test failed or none ran.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 build=$root/build/${HEDDLE_PRESET:-release}
 report=$build/tests.xml
 
-read -r -a rooms <<<"${HEDDLE_ROOMS:-}"
-if [ ${#rooms[@]} -gt 0 ]; then set -- -R "^($(IFS='|' && echo "${rooms[*]}"))/" "$@"; fi
+read -r -a modules <<<"${HEDDLE_MODULES:-}"
+if [ ${#modules[@]} -gt 0 ]; then set -- -R "^($(IFS='|' && echo "${modules[*]}"))/" "$@"; fi
 
-"$root/scripts/setup.sh" "${rooms[@]/#/test_}" || {
+"$root/scripts/setup.sh" "${modules[@]/#/test_}" || {
   echo "0 passed, 1 failed"  # the build
   exit 1
 }
@@ -21,7 +21,7 @@ together=1
 for ((i = 1; i <= $#; ++i)); do
   case ${!i} in
     -E | --exclude-regex) j=$((i + 1)) && export HEDDLE_TESTS_EXCEPT=${!j-} ;;
-    -R | --tests-regex) [ "$i" = 1 ] && [ ${#rooms[@]} -gt 0 ] || together= ;;
+    -R | --tests-regex) [ "$i" = 1 ] && [ ${#modules[@]} -gt 0 ] || together= ;;
     -I | --tests-information | --rerun-failed) together= ;;
   esac
 done

@@ -2,14 +2,16 @@
 import json
 
 MODEL = "llama-2-7b"
-BLOCK = ("rmsnorm", "linear qkv", "rope_append", "attention", "linear output")
+BLOCK = ("rmsnorm", "linear qkv", "rope_kv_write", "attention", "linear output")
 # Of ClusterFusion's own kernel, microseconds by context, on the H200 of docs/notes/cluster.md; there is no record.
 PAPERS_KERNEL = {1024: 117, 4096: 137, 16384: 214}
 
 
 def read(folder, name):
     path = folder / name
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+    if not path.exists():
+        return None
+    return json.loads(path.read_text(encoding="utf-8").replace('"rope_append"', '"rope_kv_write"'))  # its name in older records
 
 
 def median(way):
@@ -22,7 +24,7 @@ def joined(values, form):
 
 def launches(case, of_step):
     kernels = sum(one["calls_per_step"] for one in of_step)
-    layers = next(one["calls_per_step"] for one in of_step if one["operator"] == "rope_append")
+    layers = next(one["calls_per_step"] for one in of_step if one["operator"] == "rope_kv_write")
     gap = case["gap_seconds"] / case["tokens"]
     return (f"- **Launches.** A step is {kernels} operators; one for each attention block would leave {kernels - layers * (len(BLOCK) - 1)}."
             f" In a captured step with programmatic dependent launch that saves nothing: the step takes {gap * 1e6:+.0f} us"
@@ -43,13 +45,13 @@ def uncaptured(folder):
 
 def traffic(of_step):
     block = {one["operator"]: one["bytes"] for one in of_step if one["operator"] in BLOCK}
-    between = block["rmsnorm"] + block["rope_append"]
+    between = block["rmsnorm"] + block["rope_kv_write"]
     return (f"- **Traffic.** Norm, rotation and KV-cache write move {between / 1e3:.0f} KB a block, beside the {sum(block.values()) / 1e6:.0f} MB of"
             f" weights, keys and values that every form must read: {between / sum(block.values()):.2%}. They stay in L2.")
 
 
 def left(block, case):
-    layers = next(one["calls_per_step"] for one in case["operators"][0]["operators"] if one["operator"] == "rope_append")
+    layers = next(one["calls_per_step"] for one in case["operators"][0]["operators"] if one["operator"] == "rope_kv_write")
     separate = [context["ways"][0] for context in block["contexts"]]
     roofline = [context["floor_seconds"] for context in block["contexts"]]
     best = [min(context["ways"][1:], key=median) for context in block["contexts"]]

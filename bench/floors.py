@@ -26,7 +26,7 @@ def operators(m, batch, context):
     return [("embedding", 1, batch * hidden * 6),
             ("rmsnorm", 2 * m["layers"] + 1, batch * hidden * 14 + 4 * hidden),
             ("linear qkv", m["layers"], linear(q + 2 * kv, hidden, 2)),
-            ("rope_append", m["layers"], batch * 4 * (q + 2 * kv)),
+            ("rope_kv_write", m["layers"], batch * 4 * (q + 2 * kv)),
             ("attention", m["layers"], batch * (4 * kv * keys + 4 * q)),
             ("linear output", m["layers"], linear(hidden, q, 4)),
             ("linear_swiglu", m["layers"], 4 * inner * hidden + batch * 2 * (hidden + inner)),

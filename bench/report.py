@@ -49,7 +49,7 @@ def spread_of(spread):
     return percent((spread["p90"] - spread["p10"]) / 2 / spread["median"]) if spread["median"] else "-"
 
 
-def peer_cells(case, field="peer_tokens_per_second"):
+def baseline_cells(case, field="peer_tokens_per_second"):
     if "paired_ratio" not in case:
         return ["-", "-", "-"]
     paired = case["paired_ratio"]
@@ -73,7 +73,7 @@ def decode_table(entries):
                          str(case["context"]), f"{case['milliseconds_per_token']:.2f}",
                          f"{case['tokens_per_second']:.2f}", f"{case['gbps']:.2f}",
                          f"{case['memory_read_gbps']['median']:.2f}", share(rooflines.decode_share(case)),
-                         spread_of(case["seconds"]), percent(case["time_shares"]["attention"]), *peer_cells(case),
+                         spread_of(case["seconds"]), percent(case["time_shares"]["attention"]), *baseline_cells(case),
                          check_cell(case)])
     return table(["threads", "batch", "context", "ms/token", "tokens/s", "GB/s", "memory GB/s",
                   "% of roofline", "spread", "attention", "llama.cpp tokens/s", "ratio", "paired", "argmax; logits differ"],
@@ -88,7 +88,7 @@ def prefill_table(entries):
                          str(case["context"]), f"{case['milliseconds']:.1f}", f"{case['tokens_per_second']:.1f}",
                          f"{case['tflops']:.3f}", f"{case['float32_gflops']['median'] / 1e3:.3f}",
                          share(rooflines.prefill_share(record, case)), spread_of(case["seconds"]),
-                         percent(case["time_shares"]["attention"]), *peer_cells(case), check_cell(case)])
+                         percent(case["time_shares"]["attention"]), *baseline_cells(case), check_cell(case)])
     return table(["threads", "tokens", "context", "ms", "tokens/s", "TFLOP/s", "float32 TFLOP/s",
                   "% of float32", "spread", "attention", "llama.cpp tokens/s", "ratio", "paired", "argmax; logits differ"],
                  rows)
@@ -98,7 +98,7 @@ def load_table(entries):
     rows = [[str(record["threads"]), f"{record['bytes'] / 1e9:.3f}",
              f"{record['open_seconds']['median']:.3f}", f"{record['load_seconds']['median']:.3f}",
              f"{record['first_step_seconds']['median']:.3f}", f"{record['seconds']['median']:.3f}",
-             spread_of(record["seconds"]), *peer_cells(record, "peer_seconds_median")] for _, record in entries]
+             spread_of(record["seconds"]), *baseline_cells(record, "peer_seconds_median")] for _, record in entries]
     return table(["threads", "GB", "open s", "load s", "first step s", "first token s", "spread", "llama.cpp s",
                   "ratio", "paired"], rows)
 
@@ -136,13 +136,13 @@ def conditions(entries):
     return "\n".join(lines)
 
 
-def peers(entries):
+def baselines(entries):
     lines = set()
     for _, record in entries:
         if "peer" in record:
-            peer = record["peer"]
-            settings = "; ".join(f"{key}: {value}" for key, value in peer["settings"].items())
-            lines.add(f"Baseline: {peer['name']}, {peer['version']} ({settings}).")
+            baseline = record["peer"]
+            settings = "; ".join(f"{key}: {value}" for key, value in baseline["settings"].items())
+            lines.add(f"Baseline: {baseline['name']}, {baseline['version']} ({settings}).")
     return "\n\n".join(sorted(lines))
 
 
@@ -190,8 +190,8 @@ def report(found, picture):
     for machine in sorted({record["machine"]["key"] for _, record in found}):
         entries = [(name, record) for name, record in found if record["machine"]["key"] == machine]
         parts.append(f"## {machine}")
-        if peers(entries):
-            parts.append(peers(entries))
+        if baselines(entries):
+            parts.append(baselines(entries))
         for kind, (title, make_table) in TABLES.items():
             of_kind = [(name, record) for name, record in entries if record["bench"] == kind]
             if of_kind:

@@ -4,8 +4,8 @@
     bench/report_collectives.py [RESULTS_FOLDER [OUTPUT]]
 
 Compares records `X-FABRIC-N-ranks[-pass-P]-collective.json` (or packed: bench/pack_collectives.py) of `heddle bench collective` with baselines: NCCL, which is in the
-same record, and, if present, `X-torch-N-ranks...` (bench/peers/torch_symmetric.py) and `X-openmpi-N-ranks...`
-(bench/peers/mpi_collectives.c). `FABRIC-tcp` is over TCP; its baseline is `openmpi-tcp`. A baseline's record counts only with a
+same record, and, if present, `X-torch-N-ranks...` (bench/baselines/torch_symmetric.py) and `X-openmpi-N-ranks...`
+(bench/baselines/mpi_collectives.c). `FABRIC-tcp` is over TCP; its baseline is `openmpi-tcp`. A baseline's record counts only with a
 record of Heddle of the same pass, that is, measured interleaved with it; each time is the median of those passes. All figures come
 from the files; do not edit the page by hand.
 """
@@ -70,13 +70,13 @@ def best_of_nccl(case):
     return min(ways) if ways else None
 
 
-def peers_of(teams, machine, wire, ranks, passes):
-    peers = {"NCCL": times_of(passes, best_of_nccl)}
+def baselines_of(teams, machine, wire, ranks, passes):
+    baselines = {"NCCL": times_of(passes, best_of_nccl)}
     for name, what in (("PyTorch", "torch"), ("Open MPI", "openmpi")):
-        of_peer = teams.get((machine, what, wire, ranks), {})
-        in_turns = {turn: record for turn, record in of_peer.items() if turn in passes}
-        peers[name] = times_of(in_turns, lambda case: case["seconds"])
-    return {name: times for name, times in peers.items() if times}
+        of_baseline = teams.get((machine, what, wire, ranks), {})
+        alternating = {turn: record for turn, record in of_baseline.items() if turn in passes}
+        baselines[name] = times_of(alternating, lambda case: case["seconds"])
+    return {name: times for name, times in baselines.items() if times}
 
 
 def cases_of(passes):
@@ -92,7 +92,7 @@ def has_predictions(passes):
     return any("predicted_seconds" in case for case in cases_of(passes).values())
 
 
-def rows_of(passes, ours, peers):
+def rows_of(passes, ours, baselines):
     for key, case in cases_of(passes).items():
         seconds = ours[key]
         floor = case.get("floor_seconds")
@@ -102,23 +102,23 @@ def rows_of(passes, ours, peers):
             row.append(f"{100 * floor / seconds:.0f} %")
         if has_predictions(passes):
             row.append(f"{1e6 * case['predicted_seconds']:.2f}" if "predicted_seconds" in case else "-")
-        for name, times in peers.items():
+        for name, times in baselines.items():
             row += [f"{1e6 * times[key]:.2f}", f"{times[key] / seconds:.2f}"] if key in times else ["-", "-"]
             if name == "NCCL":
                 row.append(str(case.get("nccl", {}).get("blocks", "?")) if key in times else "-")
         yield row
 
 
-def table(passes, ours, peers, on_gpus):
+def table(passes, ours, baselines, on_gpus):
     head = ["collective", "size", "algorithm", "SMs" if on_gpus else "blocks", "us", "skew %", "bus GB/s"]
     if on_gpus:
         head.append("% of roofline")
     if has_predictions(passes):
         head.append("predicted us")
-    for name in peers:
+    for name in baselines:
         head += [f"{name} us", "ratio"] + (["its SMs"] if name == "NCCL" else [])
     lines = ["| " + " | ".join(head) + " |", "|---|--:|---|" + "--:|" * (len(head) - 3)]
-    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows_of(passes, ours, peers)])
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows_of(passes, ours, baselines)])
 
 
 def plot(series, title, picture):
@@ -155,13 +155,13 @@ def main():
         title = (f"{first['fabric']}{' over TCP' if wire else ''}, {first['ranks']} ranks, {first['dtype']}" +
                  (f", {first['cache']} cache" if "cache" in first else ""))
         ours = times_of(passes, lambda case: case["ours"]["seconds"])
-        peers = peers_of(teams, machine, wire, ranks, passes)
+        baselines = baselines_of(teams, machine, wire, ranks, passes)
         parts += [f"## {title}", f"{first['machine']['key']}; {len(passes)} {'passes' if len(passes) > 1 else 'pass'}, commit "
                   f"{first['commit']}{in_history(first['commit'])}, {first['date']}; `{' '.join(['heddle'] + first['command'][1:])}`"]
         picture = output.with_name(f"all-reduce-{machine}-{what}{wire}-{ranks}-ranks.svg")
-        if plot({"Heddle": ours, **peers}, f"all_reduce, {title}", picture):
+        if plot({"Heddle": ours, **baselines}, f"all_reduce, {title}", picture):
             parts.append(f"![all_reduce by size]({picture.name})")
-        parts.append(table(passes, ours, peers, what == "nvlink"))
+        parts.append(table(passes, ours, baselines, what == "nvlink"))
     if not parts:
         parser.error(f"{arguments.results} has no record of Heddle's, such as X-shm-2-ranks-collective.json; nothing is written")
     output.write_text("\n\n".join(head + parts) + "\n", encoding="utf-8")

@@ -84,10 +84,10 @@ def shares(case):
     return [percent(parts[kind]) if kind in parts else "-" for kind in ("attention", "linear", "other", "gaps")]
 
 
-PEER_HEAD = ["PyTorch ms", "ratio", "paired", "argmax agrees, logits differ"]
+BASELINE_HEAD = ["PyTorch ms", "ratio", "paired", "argmax agrees, logits differ"]
 
 
-def peer_cells(case, factor):
+def baseline_cells(case, factor):
     if "peer_seconds" not in case:
         return ["-"] * 4
     check = case["check"]
@@ -106,13 +106,13 @@ def decode_section(entries):
             rows.append([f"{model_of(record)} {record['dtype_of_weights']}", str(case["batch"]), str(case["context"]),
                          f"{case['milliseconds_per_token']:.3f}", spread_of(case["seconds"]),
                          f"{case['tokens_per_second']:.0f}", f"{floor:.3f}", share(case["floor_share"]["median"]),
-                         *shares(case), *peer_cells(case, 1e3 / case["tokens"])])
+                         *shares(case), *baseline_cells(case, 1e3 / case["tokens"])])
     return ("## Decode\n\nMilliseconds a token (of each sequence) of whole steps. The roofline is the time to read the weights and the KV cache "
             "at the memory's read rate of the same minute. `attention`, `linear` and `other` are those operators alone, in the step's "
             "shapes; `gaps` is what the step takes more (below 0: operators overlap). The last column counts the likeliest tokens that "
             "are PyTorch's, too, and gives the largest difference of 256 logits as a share of the largest logit.\n\n" +
             table(["model", "batch", "context", "ms", "spread", "tokens/s", "roofline ms", "% of roofline", "attention", "linear",
-                   "other", "gaps", *PEER_HEAD], rows))
+                   "other", "gaps", *BASELINE_HEAD], rows))
 
 
 def prefill_section(entries):
@@ -122,18 +122,18 @@ def prefill_section(entries):
             rows.append([f"{model_of(record)} {record['dtype_of_weights']}", str(case["batch"]), str(case["tokens"]), str(case["context"]),
                          f"{case['milliseconds']:.2f}", spread_of(case["seconds"]), f"{case['tokens_per_second']:.0f}",
                          f"{case['tflops']:.0f}", share(case["floor_share"]["median"]), *shares(case),
-                         *peer_cells(case, 1e3)])
+                         *baseline_cells(case, 1e3)])
     return ("## Prefill\n\nThe roofline is the rate that a GEMM of 8192 x 8192 matrices keeps up for 64 ms, in the same run. A shorter prompt may end "
             "before the GPU's clock has come down to what the power limit sustains; `gaps` may be below 0 for that, too.\n\n" +
             table(["model", "batch", "tokens", "context", "ms", "spread", "tokens/s", "TFLOP/s", "% of roofline", "attention", "linear",
-                   "other", "gaps", *PEER_HEAD], rows))
+                   "other", "gaps", *BASELINE_HEAD], rows))
 
 
 def operator_table(measured):
     compared = any("peer_seconds" in one for one in measured["operators"])
     refusals = [f"{one['operator']}: {one['peer_case']['refused']}." for one in measured["operators"] if "refused" in one.get("peer_case", {})]
 
-    def beside_peer(one):
+    def beside_baseline(one):
         if not compared:
             return []
         return [f"{1e6 * one['peer_seconds']['median']:.2f}", f"{one['ratio_of_medians']:.2f}"] if "peer_seconds" in one else ["-", "-"]
@@ -141,7 +141,7 @@ def operator_table(measured):
     rows = []
     for one in measured["operators"]:
         if "failed" in one:
-            rows.append([one["operator"], one["shape"], "-", "-", "-", "-", "-", "-", "-", one["failed"], *beside_peer(one)])
+            rows.append([one["operator"], one["shape"], "-", "-", "-", "-", "-", "-", "-", one["failed"], *beside_baseline(one)])
             continue
         seconds = one["seconds"]["median"]
         error = one["relative_error"]
@@ -149,12 +149,12 @@ def operator_table(measured):
                      f"{1e6 * one['floor_seconds']:.2f}", share(one["floor_share"]), f"{one['gbps']:.0f}",
                      f"{1e6 * seconds * one['calls_per_step']:.0f}",
                      f"{1e6 * (seconds - one['floor_seconds']) * one['calls_per_step']:.0f}",
-                     (error if isinstance(error, str) else f"{error:.1e}") + ("" if one["right"] else " WRONG"), *beside_peer(one)])
+                     (error if isinstance(error, str) else f"{error:.1e}") + ("" if one["right"] else " WRONG"), *beside_baseline(one)])
     rows.append(["all", "", str(sum(one.get("calls_per_step", 0) for one in measured["operators"])), "",
                  f"{1e6 * measured['floor_seconds_per_step']:.0f} a step",
                  share(measured["floor_seconds_per_step"] / measured["seconds_per_step"])
                  if measured["seconds_per_step"] else "-", "", f"{1e6 * measured['seconds_per_step']:.0f}",
-                 f"{1e6 * (measured['seconds_per_step'] - measured['floor_seconds_per_step']):.0f}", "", *beside_peer({})])
+                 f"{1e6 * (measured['seconds_per_step'] - measured['floor_seconds_per_step']):.0f}", "", *beside_baseline({})])
     return table(["operator", "shape", "calls", "us", "roofline us", "% of roofline", "GB/s", "us a step", "us above roofline", "error"] +
                  (["PyTorch us", "ratio"] if compared else []), rows, 2) + "".join(f"\n\n{refusal}" for refusal in refusals)
 
@@ -258,8 +258,8 @@ def ours_for(records, model, figure, purpose):
 
 def vllm_section(records, lines):
     rows = []
-    for (peer, model), figures in lines.items():
-        if peer != "vllm":
+    for (baseline, model), figures in lines.items():
+        if baseline != "vllm":
             continue
         for one in figures:
             theirs = one.get("ms_per_token_steady") or one.get("ms_per_token") or one.get("ms")
@@ -286,9 +286,9 @@ def flashinfer_section(records, lines):
                     continue
                 keys, heads = (part.split(" ")[0] for part in one["shape"].split(", ")[1:3])  # "1 x 1, 1024 keys, 32/8 heads of 128"
                 ours.setdefault((heads, int(keys)), []).append(one)
-    for (peer, _), figures in lines.items():
+    for (baseline, _), figures in lines.items():
         for one in figures:
-            if peer == "flashinfer" and one["figure"] == "decode" and "us" in one:
+            if baseline == "flashinfer" and one["figure"] == "decode" and "us" in one:
                 way = "tensor cores" if one["tensor_cores"] else "CUDA cores"
                 shape = (f"{one['heads']}/{one['kv_heads']}", one["context"])
                 theirs.setdefault(shape, {}).setdefault(way, []).append(one["us"])
@@ -339,7 +339,7 @@ def report(records, runs, lines):
              "a row, and a ratio, are of one call.",
              "![tokens per second by context](gpu-decode-by-context.svg)",
              "\\* Above 100 % of the roofline: the roofline is measured beside the operator. The largest GEMVs (`linear logits`) read "
-             "memory up to 2 % faster than the kernel that measures its rate, and of the 50 MB of `rope_append` at 2048 tokens the L2 cache of 60 MB "
+             "memory up to 2 % faster than the kernel that measures its rate, and of the 50 MB of rotation and KV-cache write at 2048 tokens the L2 cache of 60 MB "
              "may hold a part; the shares of a step, `attention` to `gaps`, are no shares of "
              "the roofline, and add up to 100 % with negative gaps where operators overlap."]
     for kind, section in (("decode", decode_section), ("prefill", prefill_section), ("startup", startup_section)):

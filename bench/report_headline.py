@@ -53,7 +53,7 @@ def cpu_collective_row(what, fabric, ranks, collective, size):
     runs = record("cpu-milan-collectives.json")["runs"]
     first = next(run for name, run in runs.items() if f"-{fabric}-{ranks}-ranks" in name)
     passes = {name.split("-ranks-")[1] for name in runs if f"-{fabric}-{ranks}-ranks" in name}
-    beside = {name: run for name, run in runs.items() if name.split("-ranks-")[1] in passes}  # in turns with ours
+    beside = {name: run for name, run in runs.items() if name.split("-ranks-")[1] in passes}  # interleaved with ours
     ours = median_seconds(beside, f"-{fabric}-{ranks}-ranks", collective, size, lambda case: case["ours"]["seconds"])
     theirs = median_seconds(beside, f"-openmpi-{ranks}-ranks", collective, size, lambda case: case["seconds"])
     return first["commit"], [what, f"{1e6 * ours:.0f} us", f"Open MPI {1e6 * theirs:.0f}", f"{theirs / ours:.2f}", "-"]

@@ -19,9 +19,9 @@ fi
 heddle=$1 out=$2 prefix=$3 passes=${4:-3}
 teams=("${@:5}")
 [ ${#teams[@]} != 0 ] || teams=(2 4)
-peer=$(mktemp)
-trap 'rm -f "$peer"' EXIT
-mpicc -O2 "$(dirname "$0")/peers/mpi_collectives.c" -o "$peer"
+openmpi=$(mktemp)
+trap 'rm -f "$openmpi"' EXIT
+mpicc -O2 "$(dirname "$0")/baselines/mpi_collectives.c" -o "$openmpi"
 [ -z "$tcp" ] || export HEDDLE_MPI_MEMORY=window OMPI_MCA_pml=ob1 OMPI_MCA_osc=pt2pt OMPI_MCA_btl=tcp,self
 for ((pass = 1; pass <= passes; ++pass)); do
   for ranks in "${teams[@]}"; do
@@ -31,6 +31,6 @@ for ((pass = 1; pass <= passes; ++pass)); do
     common=(bench collective --to "${most}M" --repeats 5)
     [ -n "$tcp" ] || "$heddle" "${common[@]}" --ranks "$ranks" --json "$(record shm)"
     "$heddle" launch -n "$ranks" -- "$heddle" "${common[@]}" --fabric mpi --json "$(record mpi)"
-    "$heddle" launch -n "$ranks" -- "$peer" 1024 $((most << 20)) 4 5 >"$(record openmpi)"
+    "$heddle" launch -n "$ranks" -- "$openmpi" 1024 $((most << 20)) 4 5 >"$(record openmpi)"
   done
 done

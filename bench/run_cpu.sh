@@ -5,25 +5,25 @@
 #   NAME     prefix of the files    (cpu-<host's processor count>)
 #   MODEL    a synthetic model      (synth:llama-3.2-1b)
 #   FOLDER   the same as a folder, for `load`; written by `heddle synth` if it does not exist
-#   PEER     a baseline, or "none"  (llama.cpp)
+#   BASELINE a baseline, or "none"  (llama.cpp)
 #   THREADS  of both                (all)
 #   REPEATS  samples per case       (10)
 #   RUN      prefix of each run, such as `taskset -c 0-15`
-# On a machine without a checkout, set HEDDLE, HEDDLE_PEERS, and PYTHONPATH to the baseline's package.
+# On a machine without a checkout, set HEDDLE, HEDDLE_BASELINES, and PYTHONPATH to the baseline's package.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 heddle=${HEDDLE:-$root/build/cpu/apps/cli/heddle}
-export HEDDLE_PEERS=${HEDDLE_PEERS:-$root/bench/peers}
+export HEDDLE_BASELINES=${HEDDLE_BASELINES:-$root/bench/baselines}
 out=${OUT:-$root/bench/results}
 threads=${THREADS:-$(nproc)}
 name=${NAME:-cpu-$threads-threads}
 model=${MODEL:-synth:llama-3.2-1b}
 folder=${FOLDER:-${TMPDIR:-/tmp}/heddle-bench-${model//[:,=]/-}}
-peer=${PEER:-llama.cpp}
+baseline=${BASELINE:-llama.cpp}
 repeats=${REPEATS:-10}
 mkdir -p "$out"
 compare=()
-[ "$peer" = none ] || compare=(--compare "$peer")
+[ "$baseline" = none ] || compare=(--compare "$baseline")
 read -r -a before <<<"${RUN:-}"
 
 bench() {  # bench FILE ARGUMENTS...: reports a failure and continues with the others

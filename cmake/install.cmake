@@ -5,10 +5,10 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
-get_property(rooms GLOBAL PROPERTY HEDDLE_ROOMS)
+get_property(modules GLOBAL PROPERTY HEDDLE_MODULES)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/heddle)
 
-add_dependencies(heddle ${rooms})  # so that what run.sh builds can be installed
+add_dependencies(heddle ${modules})  # so that what run.sh builds can be installed
 install(TARGETS heddle RUNTIME COMPONENT program)
 set(completions ${CMAKE_INSTALL_DATADIR}/bash-completion/completions/heddle ${CMAKE_INSTALL_DATADIR}/zsh/site-functions/_heddle
     ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d/heddle.fish)
@@ -27,7 +27,7 @@ install(CODE "
     endif()
   endforeach()
 " COMPONENT program)
-install(TARGETS heddle_settings ${rooms} EXPORT heddleTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS heddle_settings ${modules} EXPORT heddleTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT heddleTargets NAMESPACE heddle:: DESTINATION ${package_dir})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/src/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/heddle
         FILES_MATCHING PATTERN "*.h" PATTERN "*.cuh" PATTERN "src/heddle" EXCLUDE)

@@ -9,7 +9,7 @@ set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_CXX_FLAGS_RELEASE "-O2")  # keeps assertions: a check only in debug builds is no check
-set(heddle_loop_options -O3)  # of rooms whose loops -O2 leaves as they are
+set(heddle_loop_options -O3)  # of modules whose loops -O2 leaves as they are
 if(HEDDLE_SANITIZE)
   set(CMAKE_CXX_FLAGS_RELEASE "-O1")  # compiles in two thirds of the time; recommended by sanitizers and libFuzzer
   set(heddle_loop_options "")

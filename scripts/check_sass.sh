@@ -81,19 +81,19 @@ block_registers() {  # object, kernel, threads
       END { print int((most + 7) / 8) * 256 * warps }'
 }
 
-# From 9 tokens on the output projection starts beside attention while rope_append is still there. Where one of them does
+# From 9 tokens on the output projection starts beside attention while rope_kv_write is still there. Where one of them does
 # not find room, a step of 16 sequences takes 1 % longer (docs/notes/faults.md, "On one H200").
 check_registers() {
   local attention projection rope
   attention=$(block_registers attention/attention_decode_sm90.cu 'DecodeShared<128, 1, 5>' 160)
   projection=$(block_registers linear/linear_sm90_stream.cu 'StreamConfig<2, 2, 4, ' 288)
-  rope=$(block_registers attention/rope_append_sm90.cu 'rope_append_packs<heddle::bfloat16, heddle::bfloat16, (heddle::Passes)0>' 128)
+  rope=$(block_registers attention/rope_kv_write_sm90.cu 'rope_kv_write_packs<heddle::bfloat16, heddle::bfloat16, (heddle::Passes)0>' 128)
   local verdict=ok
   if [ "$attention" -eq 0 ] || [ "$projection" -eq 0 ] || [ "$rope" -eq 0 ] || [ $((attention + projection + rope)) -gt 65536 ]; then
     verdict=BAD
     failed=1
   fi
-  printf '%-4s registers of attention, projection and rope_append: %d + %d + %d, of 65536\n' $verdict "$attention" "$projection" "$rope"
+  printf '%-4s registers of attention, projection and rope_kv_write: %d + %d + %d, of 65536\n' $verdict "$attention" "$projection" "$rope"
 }
 
 check_registers

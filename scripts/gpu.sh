@@ -291,7 +291,7 @@ bench() {
         --json "$logs/h200-nvlink-$n-ranks-pass-$pass-collective.json" "${what[@]}" "${bench_args[@]}"
       baseline=$logs/h200-torch-$n-ranks-pass-$pass-collective.json
       run "torch-$n-pass-$pass" 90 env -u CUDA_MODULE_LOADING LD_LIBRARY_PATH="$plain_library_path" OMP_NUM_THREADS=4 \
-        python3 -m torch.distributed.run --standalone --nproc-per-node "$n" "$root/bench/peers/torch_symmetric.py" \
+        python3 -m torch.distributed.run --standalone --nproc-per-node "$n" "$root/bench/baselines/torch_symmetric.py" \
         1024 $((256 << 20)) 4 20 "$baseline"
     done
   done
@@ -413,9 +413,9 @@ gpu_tests() {
 run_with_baselines() {
   local name=$1 limit=$2
   shift 2
-  printf '#!/bin/sh\nexport LD_LIBRARY_PATH="%s"\nunset CUDA_MODULE_LOADING\nexec python3 "$@"\n' "$plain_library_path" >"$home/peer_python"
-  chmod +x "$home/peer_python"
-  run "$name" "$limit" env HEDDLE_PEERS="$root/bench/peers" HEDDLE_PEER_PYTHON="$home/peer_python" OMP_NUM_THREADS=8 \
+  printf '#!/bin/sh\nexport LD_LIBRARY_PATH="%s"\nunset CUDA_MODULE_LOADING\nexec python3 "$@"\n' "$plain_library_path" >"$home/baseline_python"
+  chmod +x "$home/baseline_python"
+  run "$name" "$limit" env HEDDLE_BASELINES="$root/bench/baselines" HEDDLE_BASELINE_PYTHON="$home/baseline_python" OMP_NUM_THREADS=8 \
     CUDA_MODULE_LOADING=LAZY "$bin/heddle" bench "$@"
 }
 
@@ -540,7 +540,7 @@ sanitize_kernels() {  # TOOL TESTS
 memcheck() {
   local filter='*OnGpu*:*Cuda*'
   filter+='-AttentionOnGpu.PrefillMatchesFloat64:AttentionOnGpu.SharesOutManySequences:AttentionOnGpu.DecodeMatchesFloat64'
-  filter+=':KvAppendOnGpu.WritesWhatTheCpuWritesAndNothingElse:LinearCuda.IsExactWhereSumsAre:LinearCuda.GivesTheSameBits*'
+  filter+=':KvWriteOnGpu.WritesWhatTheCpuWritesAndNothingElse:LinearCuda.IsExactWhereSumsAre:LinearCuda.GivesTheSameBits*'
   filter+=':SampleOnGpu.ThousandsOfRows*:RmsNormOnGpu.MatchesFloat64:AttentionOnGpu.PrefillKeepsToTheWindow'
   filter+=':AttentionOnGpu.EndsWhileOtherKernels*:AttentionOnGpu.DecodesLongSequences:AttentionOnGpu.TakesAsManySms*'
   filter+=':AttentionOnGpu.PrefillTakesManyWorkTiles:AttentionOnGpu.ASplitThatNeverComes*'
@@ -549,7 +549,7 @@ memcheck() {
   sanitize_kernels memcheck "$filter"
   # Much slower: a small test of each kernel that uses shared memory.
   filter='LinearCuda.IsExactForASmallShape*:AttentionOnGpu.CanBeReplayed*:AttentionOnGpu.TakesAnyShape:AttentionOnGpu.OneKey*'
-  filter+=':KvAppendOnGpu.FindsTheSequenceAmongMany:RopeAppendOnGpu.TakesLongPrompts:RopeOnGpu*:RmsNormOnGpu.BitsDepend*'
+  filter+=':KvWriteOnGpu.FindsTheSequenceAmongMany:RopeKvWriteOnGpu.TakesLongPrompts:RopeOnGpu*:RmsNormOnGpu.BitsDepend*'
   filter+=':SampleOnGpu.AHandfulOfRows*:ArgmaxOnGpu*:LinearSwigluOnGpu.MatchesFloat64:LinearSwigluOnGpu.TilesMatch*'
   sanitize_kernels racecheck "$filter"
   run memcheck-weights 20 compute-sanitizer --tool memcheck --error-exitcode 9 "$bin/test_weights" '--gtest_filter=*OnGpu*:*Cuda*:*Upload*'

@@ -1,4 +1,4 @@
-# Prints how many tests have passed, failed and been skipped, of ctest's JUnit report. An entry "room/Suite.*" stands for the
+# Prints how many tests have passed, failed and been skipped, of ctest's JUnit report. An entry "module/Suite.*" stands for the
 # tests of which GoogleTest has written a report into the folder `suites` (discover.cmake); if it has not, or has and the
 # program failed nevertheless, the entry counts as one failure. A test whose program is missing failed, though ctest calls it
 # skipped.

@@ -1,10 +1,10 @@
 # ctest reads this before it runs tests, once for each test program (heddle_test in CMakeLists.txt sets the variables
 # below), and finds out which tests the program has. ctest alone has an entry for each of them. With
 # HEDDLE_TESTS_TOGETHER=1 in the environment, as test.sh has it, the tests of a suite share a process and an entry,
-# "room/Suite.*": a process costs 15 ms before its first test and 80 ms under AddressSanitizer, which is more than most
+# "module/Suite.*": a process costs 15 ms before its first test and 80 ms under AddressSanitizer, which is more than most
 # tests take. HEDDLE_TESTS_EXCEPT is then a regular expression of tests that are left out, as of ctest -E.
 #
-#   program, room, list, reports   the test program; the prefix of entries; a file that keeps the list of tests; the folder
+#   program, module, list, reports   the test program; the prefix of entries; a file that keeps the list of tests; the folder
 #                                  of GoogleTest's reports
 #   alone, on_one_core, apart, waiting   regular expressions: see heddle_test
 #   taskset                        the program that gives a process a core, or NOTFOUND
@@ -13,7 +13,7 @@
 #   properties, environment        of each entry
 
 if(NOT EXISTS "${program}")
-  add_test("${room}/NOT_BUILT" "${program}")
+  add_test("${module}/NOT_BUILT" "${program}")
   return()
 endif()
 if("${program}" IS_NEWER_THAN "${list}")
@@ -76,9 +76,9 @@ function(heddle_suite)
       if(number EQUAL number_of_tests)
         set(filter "${suite}.*")
       endif()
-      set(name "${room}/${suite}.*")
+      set(name "${module}/${suite}.*")
       if(kind AND together)
-        set(name "${room}/${suite}${kind}.*")
+        set(name "${module}/${suite}${kind}.*")
       endif()
       heddle_entry("${name}" "${filter}" TRUE "${kind}")
     endif()
@@ -90,8 +90,8 @@ function(heddle_on_one_core)
   if(NOT filters_on_one_core)
     return()
   endif()
-  set(name "${room}/OnOneCore")
-  add_test("${name}.*" "${on_cores}" "${program}" "${reports}/${room}-OnOneCore.xml" "${reports}/${room}-OnOneCore" ${filters_on_one_core})
+  set(name "${module}/OnOneCore")
+  add_test("${name}.*" "${on_cores}" "${program}" "${reports}/${module}-OnOneCore.xml" "${reports}/${module}-OnOneCore" ${filters_on_one_core})
   set_tests_properties("${name}.*" PROPERTIES ${properties} ENVIRONMENT "${environment}" RUN_SERIAL TRUE TIMEOUT 900)
 endfunction()
 
@@ -113,9 +113,9 @@ foreach(line IN LISTS lines)
   elseif(line MATCHES "^  ([A-Za-z_0-9/]+)(  # GetParam\\(\\) = (.*))?$")
     set(test "${suite}.${CMAKE_MATCH_1}")
     set(value "${CMAKE_MATCH_3}")
-    set(name "${room}/${test}")
+    set(name "${module}/${test}")
     if(NOT value MATCHES "^$|-byte object" AND test MATCHES "^(.*/)[0-9]+$")
-      set(name "${room}/${CMAKE_MATCH_1}${value}")  # the parameter says more than its number
+      set(name "${module}/${CMAKE_MATCH_1}${value}")  # the parameter says more than its number
     endif()
     math(EXPR number_of_tests "${number_of_tests} + 1")
     set(kind "")

@@ -68,9 +68,9 @@ LineStream::~LineStream() {
   if (descriptor_ != STDIN_FILENO) ::close(descriptor_);
 }
 
-std::vector<std::string> LineStream::take(std::chrono::milliseconds patience, std::size_t max_line_bytes) {
+std::vector<std::string> LineStream::take(std::chrono::milliseconds timeout, std::size_t max_line_bytes) {
   std::vector<std::string> lines;
-  const auto deadline = std::chrono::steady_clock::now() + patience;
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
   while (!ended_ && lines.empty()) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
     pollfd source{.fd = descriptor_, .events = POLLIN, .revents = 0};

@@ -36,10 +36,10 @@ class LineStream {
   LineStream& operator=(const LineStream&) = delete;
   ~LineStream();
 
-  // Waits until lines have come, the stream ends, a signal interrupts or `patience` has passed; then at most 64 KiB of
+  // Waits until lines have come, the stream ends, a signal interrupts or `timeout` has passed; then at most 64 KiB of
   // whole lines without their ends, in order. What has no line end is a line once the stream has ended. Throws InputError
   // for a line of more than `max_line_bytes`, Failure if reading fails.
-  std::vector<std::string> take(std::chrono::milliseconds patience, std::size_t max_line_bytes);
+  std::vector<std::string> take(std::chrono::milliseconds timeout, std::size_t max_line_bytes);
 
   bool ended() const { return ended_; }
   const std::string& where() const { return where_; }

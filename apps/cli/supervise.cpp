@@ -67,6 +67,9 @@ void pass_on_what_is_typed(int to) {
   ::close(to);
 }
 
+// SIGINT asks the ranks to end, where they take kInterruptRanks; a second one within two seconds, or where they do not,
+// has mpirun kill them; so do SIGTERM and SIGHUP five seconds after they asked. A run of which a rank has failed, and
+// which mpirun does not end within fifteen seconds, as when a machine cannot be reached any more, is killed, too.
 class Supervisor {
  public:
   Supervisor(std::vector<std::string> words, bool ranks_take_interrupts)

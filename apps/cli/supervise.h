@@ -12,10 +12,8 @@ namespace heddle {
 inline constexpr int kInterruptRanks = SIGUSR2;
 
 // Runs the command of mpirun to its end and returns the run's exit status. Of its standard error the ranks' words are
-// shown (mpirun_words.h). SIGINT asks the ranks to end, where they take kInterruptRanks; a second one within two seconds,
-// or where they do not, has mpirun kill them; so do SIGTERM and SIGHUP five seconds after they asked. Such a run ends with
-// 128 + signal and one sentence. A run of which a rank has failed, and which mpirun does not end within fifteen seconds, as
-// when a machine cannot be reached any more, is killed, too, and ends with 1. Throws Failure when a process cannot be started.
+// shown (mpirun_words.h). SIGINT, SIGTERM and SIGHUP end the run, with 128 + signal and one sentence; a run that lasts
+// although a rank has failed is killed and ends with 1. Throws Failure when a process cannot be started.
 int supervise(std::vector<std::string> words, bool ranks_take_interrupts);
 
 }  // namespace heddle

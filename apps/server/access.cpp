@@ -39,7 +39,7 @@ void check_origin(const HttpRequest& request, const AccessRules& rules) {
   if (request.origin.empty()) return;
   const std::size_t scheme = request.origin.find("://");
   if (scheme == std::string::npos || request.origin.substr(scheme + 3) != request.host)
-    throw ApiError(403, "requests of pages of other origins are refused");
+    throw ApiError(403, "requests of pages of other origins are rejected");
 }
 
 std::uint64_t authorize(const HttpRequest& request, const AccessRules& rules) {

@@ -56,17 +56,17 @@ class CallCheck {
 };
 
 // Peers whose waits compare calls first.
-struct HearingWaits : WaitLimit {
+struct CheckedWaits : WaitLimit {
   CallCheck* check = nullptr;
 };
-struct HearingPeers : Peers {
-  HearingWaits waits;
+struct CheckedPeers : Peers {
+  CheckedWaits waits;
 };
 
-// spin_until of spin.h for HearingPeers; `More` stands for its further parameters. (spin.h includes CUDA's headers, so
+// spin_until of spin.h for CheckedPeers; `More` stands for its further parameters. (spin.h includes CUDA's headers, so
 // this header cannot include it; its callers do.)
 template <class Reason, class... More>
-[[nodiscard]] bool spin_until(const HearingWaits& waits, const Reason& reason, const std::uint64_t* place,
+[[nodiscard]] bool spin_until(const CheckedWaits& waits, const Reason& reason, const std::uint64_t* place,
                               const More&... more) {
   return waits.check->hear(reason.from) && spin_until(static_cast<const WaitLimit&>(waits), reason, place, more...);
 }

@@ -143,8 +143,8 @@ Communicator::Communicator(Fabric& fabric, Ranks team, Stream& stream, const Com
   if (peer_addresses) peers_ = fabric.peers(team_);
   if (shares_memory(fabric)) {
     call_check_.emplace(peers_, calls_, call_flags_);
-    static_cast<Peers&>(hearing_peers_) = peers_;
-    hearing_peers_.waits = {peers_.waits, &*call_check_};
+    static_cast<Peers&>(checked_peers_) = peers_;
+    checked_peers_.waits = {peers_.waits, &*call_check_};
   }
 
   for (int i = 0; i < kNumCollectives; ++i) {

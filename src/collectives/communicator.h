@@ -151,7 +151,7 @@ class Communicator {
   std::uint64_t calls_checked_ = 0;
   std::uint64_t calls_to_check_;
   std::optional<CallCheck> call_check_;  // where ranks share memory
-  HearingPeers hearing_peers_;
+  CheckedPeers checked_peers_;
 };
 
 }  // namespace heddle

@@ -18,7 +18,7 @@ void Communicator::run_on_cpu(const Program& program, Stream& stream, const std:
   }
   stream.enqueue([this, program, mine = *to_compare](ThreadPool&) {
     call_check_->announce(mine);
-    program(HostThread{}, hearing_peers_, collective_memory_);
+    program(HostThread{}, checked_peers_, collective_memory_);
     end_as_a_kernel();
   });
 }

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "device/patience_sm90.cuh"
+#include "device/wait_deadline_sm90.cuh"
 
 namespace heddle::sm90 {
 
@@ -37,9 +37,9 @@ class Mbarrier {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address()), "r"(bytes) : "memory");
   }
 
-  // Acquire, at the scope that `writers` names. False when it gave up; patience_sm90.cuh says which callers may ignore
-  // that. The report says that it expected this parity and observed the other.
-  template <class HowLong = Patience, Writers writers = Writers::block>
+  // Acquire, at the scope that `writers` names. False when it gave up; wait_deadline_sm90.cuh says which callers may
+  // ignore that. The report says that it expected this parity and observed the other.
+  template <class HowLong = WaitDeadline, Writers writers = Writers::block>
   __device__ bool wait(const KernelWaits& waits, int parity) const {
     const auto phase = static_cast<std::uint64_t>(parity);
     return spin_until<HowLong>(waits, phase, phase ^ 1, [&] { return phase_has_ended<writers>(parity); });

@@ -2,8 +2,8 @@
 //
 // Three waits have loops of their own, because each does something else between two looks. They share the clock, the
 // record and its text (report, what_gave_up):
-//   - patience_sm90.cuh: waits inside one kernel, for an mbarrier or any other test. They keep one register, look at
-//     the record only after milliseconds, and trap where there is none;
+//   - wait_deadline_sm90.cuh: waits inside one kernel, for an mbarrier or any other test. They keep one register, look
+//     at the record only after milliseconds, and trap where there is none;
 //   - MpiWorld::await: the rank that waits also serves the messages of others, and measures time by a clock that stands
 //     still while its process is stopped;
 //   - becomes() (fabric/team_entries.h): for a state that a rank is about to write, without a record.

@@ -25,7 +25,8 @@ struct WaitRecord {
 struct WaitLimit {
   WaitRecord* record = nullptr;
   std::uint64_t nanoseconds = 10'000'000'000;
-  std::uint32_t looks_before_yield = 256;  // on the CPU, before a wait offers its core to others (fabric/patience.h)
+  std::uint32_t looks_before_yield =
+      256;  // on the CPU, before a wait offers its core to others (fabric/looks_before_yield.h)
 };
 
 }  // namespace heddle

@@ -8,7 +8,7 @@
 #include "base/copy.h"
 #include "base/error.h"
 #include "base/trace.h"
-#include "engine/rehearsal.h"
+#include "engine/warm_up_step.h"
 #include "kernels/sampling/argmax.h"
 #include "kernels/sampling/take_tokens.h"
 
@@ -147,10 +147,10 @@ void Executor::compute(const StepPlan& plan) {
   finish();
 }
 
-void Executor::rehearse() {
+void Executor::warm_up() {
   StepPlan plan;
   for (const StepShape& shape : largest_shapes(limits_)) {
-    make_rehearsal(shape, limits_, plan);
+    make_warm_up_step(shape, limits_, plan);
     compute(plan);
   }
   decodes_.clear();  // a size that occurs twice was recorded, without what reaches other ranks
@@ -317,7 +317,7 @@ Tensor Executor::enqueue_decode(const StepPlan& plan, Choice choice) {
   const StepPlan& step = batch > num_sequences ? padded_ : plan;
   Decode& decode = decodes_[{batch, choice, next_slot_, awaits_tokens(plan), plan.prefix_tokens, plan.choices}];
   if (!decode.computed) {
-    // Rehearsals are in one part, with choices of no table.
+    // Warm-up steps are in one part, with choices of no table.
     if (step.prefix_tokens > 0 || step.choices != StepChoices{}) load_kernels_of(step, choice);
     decode.logits = enqueue_on_gpu(step, choice);
     decode.computed = true;

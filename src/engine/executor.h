@@ -84,12 +84,12 @@ class Executor {
   // Runs steps of all sizes that are prepared for, and the largest of each other kind, and waits for them: what happens
   // only the first time a kernel runs has then happened. Their results are of no use, and the cache must be of none yet.
   // On a GPU only; before the first step. Throws as start() and finish().
-  void rehearse();
+  void warm_up();
 
   // Ranks that share a GPU must neither instantiate a graph nor load a kernel while another's kernel waits for them
-  // (nvlink.h). So they call `meet` before a graph's first launch, and before the first step of a size that no graph is
-  // for, which they have computed once with `alone` set, under which nothing crosses ranks: what such a step leaves in
-  // the cache, the step itself writes again. `meet` returns when every rank has called it.
+  // (fabric/nvlink/README.md). So they call `meet` before a graph's first launch, and before the first step of a size
+  // that no graph is for, which they have computed once with `alone` set, under which nothing crosses ranks: what such a
+  // step leaves in the cache, the step itself writes again. `meet` returns when every rank has called it.
   void share_gpu(std::function<void()> meet, bool& alone) {
     meet_ = std::move(meet);
     alone_ = &alone;
@@ -168,7 +168,7 @@ class Executor {
   std::size_t model_mark_ = 0;  // of the arena: where the model's tensors begin
   ThreadPool pool_;
   std::array<Slot, kMostInFlight> slots_;
-  int next_slot_ = 0;  // in turns
+  int next_slot_ = 0;  // round robin
   int num_in_flight_ = 0;
   std::size_t num_chosen_ = 0;  // tokens, by the step that was started last
   HostMemory host_logits_;      // on a GPU: what run() returns

@@ -28,7 +28,7 @@ std::unique_ptr<Executor> executor_of(RankPart& part, int rank, ExecutorLimits l
   if (executor->device().kind == DeviceKind::cuda) {
     bool& alone = part.world->alone(rank);
     alone = true;
-    executor->rehearse();
+    executor->warm_up();
     alone = false;
     executor->share_gpu([&fabric = part.world->fabric(rank)] { fabric.meet(); }, alone);
   }

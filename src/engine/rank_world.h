@@ -63,7 +63,7 @@ class RankWorld {
     return ranks_[static_cast<std::size_t>(rank)].all_reduce_norm.get();
   }
 
-  // Whether the rank rehearses by itself: nothing crosses ranks (ModelRank::alone). Its own thread writes and reads it.
+  // Whether the rank warms up by itself: nothing crosses ranks (ModelRank::alone). Its own thread writes and reads it.
   bool& alone(int rank) { return ranks_[static_cast<std::size_t>(rank)].alone; }
 
   // SMs that a rank's step may hold at a time; 0: all, and on the CPU.

@@ -80,7 +80,7 @@ class DecodeBlockCpuWork : public BlockRowsCpu<T> {
           rotate(to, params_.positions[t]);
         }
         for (int d = 0; d < dim; ++d) to[d] = to_float(rounded(to[d]));
-        if (head >= count && team_.block() == 0 && shape_.appends(unit_)) append(to, t, head == count);
+        if (head >= count && team_.block() == 0 && shape_.writes_cache(unit_)) write_cache(to, t, head == count);
       }
   }
 
@@ -147,7 +147,7 @@ class DecodeBlockCpuWork : public BlockRowsCpu<T> {
     for (int i = 0; i < half; ++i) rotate_pair(head[i], head[i + half], i, position);
   }
 
-  void append(const float* head, int token, bool is_key) const {
+  void write_cache(const float* head, int token, bool is_key) const {
     T* const to = slot(is_key ? params_.kv.keys : params_.kv.values, token, params_.sequences.context_len[token] - 1);
     for (int d = 0; d < shape_.head_dim; ++d) to[d] = rounded(head[d]);
   }

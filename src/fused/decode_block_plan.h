@@ -96,7 +96,7 @@ struct DecodeBlockShape {
 
   HEDDLE_HOST_DEVICE constexpr int kv_head(int unit) const { return unit / mapping.parts; }
   // Whether the unit writes the new keys and values of its KV head.
-  HEDDLE_HOST_DEVICE constexpr bool appends(int unit) const { return unit % mapping.parts == 0; }
+  HEDDLE_HOST_DEVICE constexpr bool writes_cache(int unit) const { return unit % mapping.parts == 0; }
   // The query heads of a unit, of all heads.
   HEDDLE_HOST_DEVICE constexpr DecodeRange heads_of(int unit) const {
     const DecodeRange in_group = decode_part(group(), unit % mapping.parts, mapping.parts);
@@ -224,17 +224,17 @@ struct DecodeExchangePlaces {
         end(merge + cluster * of.merge_vectors) {}
 };
 
-// Every row of Wqkv that belongs to the unit's heads is some block's, once, and the new keys of a KV head are appended
+// Every row of Wqkv that belongs to the unit's heads is some block's, once, and the new keys of a KV head are written
 // once; every row of Wo is some block's, and every unit some partial's.
 constexpr bool decode_block_plan_is_complete(const DecodeBlockShape& shape) {
   for (int kv_head = 0, heads = 0; kv_head < shape.kv_heads; ++kv_head) {
-    int appended = 0;
+    int writers = 0;
     for (int unit = 0; unit < shape.units(); ++unit) {
       if (shape.kv_head(unit) != kv_head) continue;
       const DecodeRange of = shape.heads_of(unit);
       if (of.begin != heads || of.count() > shape.most_heads()) return false;
       heads = of.end;
-      appended += shape.appends(unit) ? 1 : 0;
+      writers += shape.writes_cache(unit) ? 1 : 0;
       int rows = 0;
       for (int rank = 0; rank < shape.mapping.cluster; ++rank) {
         const DecodeRange of_block = shape.rows_of(unit, rank);
@@ -246,7 +246,7 @@ constexpr bool decode_block_plan_is_complete(const DecodeBlockShape& shape) {
           shape.qkv_row(unit, rows - 1) != (shape.heads + shape.kv_heads + kv_head + 1) * shape.head_dim - 1)
         return false;
     }
-    if (appended != 1 || heads != (kv_head + 1) * shape.group()) return false;
+    if (writers != 1 || heads != (kv_head + 1) * shape.group()) return false;
   }
   int rows = 0;
   for (int rank = 0; rank < shape.mapping.cluster; ++rank) {

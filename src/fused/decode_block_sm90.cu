@@ -243,7 +243,7 @@ class Work {
           rotate_pair(rotation_of(block_.positions[token], block_.inv_freq[d], block_.rope_scale), low[i], high[i]);
         const T low_there = rounded(low[i]), high_there = rounded(high[i]);
         to[d] = widened(low_there), to[d + half] = widened(high_there);
-        if (head >= count && team_.block() == 0 && shape_.appends(unit_)) {
+        if (head >= count && team_.block() == 0 && shape_.writes_cache(unit_)) {
           void* const pages = head == count ? block_.kv.keys : block_.kv.values;
           T* const slot = static_cast<T*>(pages) + slot_of_key(token, block_.sequences.context_len[token] - 1);
           slot[d] = low_there, slot[d + half] = high_there;

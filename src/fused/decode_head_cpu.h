@@ -38,7 +38,7 @@ class DecodeHeadCpuWork : public DecodeBlockCpuWork<T, Team> {
         for (int i = 0; head <= count && i < slice_ / 2; ++i)
           this->rotate_pair(to[i], to[i + slice_ / 2], shape_.key_element(rank, i), params_.positions[t]);
         for (int i = 0; i < slice_; ++i) to[i] = to_float(rounded(to[i]));
-        if (head >= count && shape_.appends(unit_)) append(to, t, head == count);
+        if (head >= count && shape_.writes_cache(unit_)) write_cache(to, t, head == count);
       }
   }
 
@@ -127,7 +127,7 @@ class DecodeHeadCpuWork : public DecodeBlockCpuWork<T, Team> {
   }
 
   // The block's slice of the new key or value.
-  void append(const float* slice, int token, bool is_key) const {
+  void write_cache(const float* slice, int token, bool is_key) const {
     T* const to = this->slot(is_key ? params_.kv.keys : params_.kv.values, token, keys_of(token).end - 1);
     for (int i = 0; i < slice_; ++i)
       to[is_key ? shape_.key_element(team_.block(), i) : shape_.value_element(team_.block(), i)] = rounded(slice[i]);

@@ -187,7 +187,7 @@ class HeadWork {
       const T low_there = rounded<T>(low), high_there = rounded<T>(high);
       float* const to = heads + (token * (shape_.most_heads() + 2) + head) * kSlice + i;
       to[0] = widened(low_there), to[kHalf] = widened(high_there);
-      if (head < count || !shape_.appends(unit_)) continue;
+      if (head < count || !shape_.writes_cache(unit_)) continue;
       T* const slot = static_cast<T*>(head == count ? block_.kv.keys : block_.kv.values) +
                       slot_of_key(token, block_.sequences.context_len[token] - 1);
       slot[head == count ? key_element(i) : value_element(i)] = low_there;

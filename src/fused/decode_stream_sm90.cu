@@ -11,7 +11,7 @@
 #include "device/tma_ring.h"
 #include "fused/decode_block_sm90.h"
 #include "fused/decode_stream_plan.h"
-#include "fused/grid_meeting.cuh"
+#include "fused/grid_barrier.cuh"
 #include "kernels/attention/rope_sm90.cuh"
 #include "kernels/sm90/convert_sm90.cuh"
 #include "kernels/sm90/elements_sm90.cuh"
@@ -24,8 +24,8 @@ using namespace sm90;  // NOLINT(google-build-using-namespace): of this file's o
 
 constexpr const char* kDecodeStream = "decode_block";
 constexpr int kStreamWarps = 8, kConsumers = 32 * kStreamWarps, kStreamThreads = kConsumers + 32;
-constexpr int kMeetings = 3;  // of all blocks: two meetings and the end
-static_assert(kMeetings <= kStreamCounters);
+constexpr int kGridBarriers = 3;  // two barriers and the end
+static_assert(kGridBarriers <= kStreamCounters);
 constexpr int kRows = DecodeStreamPlan::kRowTile;
 constexpr int kSegment = 1024, kOfWarp = kSegment / kStreamWarps;  // features of a stage, and of a warp
 constexpr int kRowBytes = kSegment * 2 + 16;                       // so that ldmatrix uses all 32 banks
@@ -190,11 +190,11 @@ class Consumers {
       __stcg(params_.scratch.qkv + std::int64_t{token} * plan_.qkv_rows() + row, sum);
     });
     mark(DecodeBlockPhase::project);
-    meet(0);
+    grid_barrier(0);
     mark(DecodeBlockPhase::gather);
     attend(block);
     mark(DecodeBlockPhase::attend);
-    meet(1);
+    grid_barrier(1);
     mark(DecodeBlockPhase::merge);
     let_later_kernels_start();
     load_attended();
@@ -203,7 +203,7 @@ class Consumers {
       static_cast<float*>(block_.partials.data)[std::int64_t{token} * plan_.shape.hidden + row] = sum;
     });
     mark(DecodeBlockPhase::project_out);
-    if (thread() == 0) leave_meetings(counter(0), kMeetings, num_blocks());
+    if (thread() == 0) reset_grid_barriers(counter(0), kGridBarriers, num_blocks());
   }
 
  private:
@@ -234,9 +234,9 @@ class Consumers {
     block_.times[static_cast<int>(blockIdx.x) * kBlockPhases + static_cast<int>(phase)] = clock_now() - began_;
   }
 
-  // Until all blocks have come here; then each sees what the others wrote before. Not meet_at(): this kernel waits by
-  // Patience.
-  __device__ void meet(int which) const {
+  // Until all blocks have come here; then each sees what the others wrote before. Not heddle::grid_barrier(): this
+  // kernel waits by WaitDeadline.
+  __device__ void grid_barrier(int which) const {
     sync();
     if (thread() == 0) {
       atomic_add<Order::acq_rel, Scope::gpu>(counter(which), 1);

@@ -41,7 +41,7 @@
 //     template <...> void store(const Item&, const Part&, float (&sums)[kSums], Staging<kBytes>, int buffer) const;
 //   };
 //
-// Waits that give up leave the loops as long as they are (device/patience_sm90.cuh).
+// Waits that give up leave the loops as long as they are (device/wait_deadline_sm90.cuh).
 #pragma once
 
 #include <cuda.h>
@@ -153,7 +153,7 @@ class Relay {
     for (int i = 0; i < kChunks - 1 && i < count; ++i) load(i);
     for (int i = 0; i < count; ++i) {
       const int at = (next_ + i) % kChunks;
-      memory_.full[at].template wait<sm90::LongPatience>(waits_, parities_ >> at & 1);
+      memory_.full[at].template wait<sm90::LongWaitDeadline>(waits_, parities_ >> at & 1);
       parities_ ^= 1 << at;
       to([&](std::byte* place) {
         sm90::store_bytes(place + static_cast<std::size_t>(i) * kChunkBytes, sm90::shared_address(memory_.chunks[at]),
@@ -238,7 +238,7 @@ __device__ void each_item(const Work& work, F f) {
     f(work.at(index, rank_of_block<Shape>()));
 }
 
-// One thread. Other warps of the cluster may wait for other ranks, hence the long patience of all roles.
+// One thread. Other warps of the cluster may wait for other ranks, hence the long deadline of all roles.
 template <class Shape, class Work>
 __device__ void load_steps(const Work& work, Shared<Shape>& shared, const KernelWaits& waits) {
   constexpr std::uint16_t kAll = (1U << Shape::kCluster) - 1;
@@ -248,7 +248,7 @@ __device__ void load_steps(const Work& work, Shared<Shape>& shared, const Kernel
     work.each_step(item, [&](std::uint32_t x_bytes, int w_column, auto copy) {
       auto& step = shared.slots[at.slot()];
       const std::uint32_t full = shared.ring.full(at).address();
-      shared.ring.template wait_until_empty<sm90::LongPatience>(at, waits);
+      shared.ring.template wait_until_empty<sm90::LongWaitDeadline>(at, waits);
       shared.ring.full(at).arrive_expecting(x_bytes + static_cast<std::uint32_t>(sizeof step.w));
       copy(sm90::shared_address(step.x), full);
       const std::uint32_t w =
@@ -261,7 +261,7 @@ __device__ void load_steps(const Work& work, Shared<Shape>& shared, const Kernel
     });
   });
   // A block ends when no other one writes its slots or arrives at its barriers any more.
-  if constexpr (Shape::kCluster > 1) shared.ring.template wait_until_all_empty<sm90::LongPatience>(at, waits);
+  if constexpr (Shape::kCluster > 1) shared.ring.template wait_until_all_empty<sm90::LongWaitDeadline>(at, waits);
 }
 
 // A warp.
@@ -272,7 +272,7 @@ __device__ void escort(const Work& work, Shared<Shape>& shared, const KernelWait
     work.before_store(item);
     __syncwarp();
     if (Part::lane() == 0) shared.may_store.arrive();
-    shared.stored.template wait<sm90::LongPatience>(waits, parity);
+    shared.stored.template wait<sm90::LongWaitDeadline>(waits, parity);
     work.after_store(item);
     parity ^= 1;
   });
@@ -299,7 +299,7 @@ __device__ void forward(const Work& work, Shared<Shape>& shared, const KernelWai
   each_item<Shape>(work, [&](const typename Work::Item& item) {
     if (!work.forwards(item)) return;
     const ForwardTurn turn = turns.next();
-    shared.to_forward[turn.buffer].template wait<sm90::LongPatience>(waits, turn.parity);
+    shared.to_forward[turn.buffer].template wait<sm90::LongWaitDeadline>(waits, turn.parity);
     work.forward(item, turn.buffer, relay);
     __syncwarp();
     if (Part::lane() == 0) shared.forwarded[turn.buffer].arrive();
@@ -332,7 +332,7 @@ class Multiplier {
     int parity = 0;
     each_item<Shape>(work_, [&](const typename Work::Item& item) {
       multiply(work_.steps(item));
-      shared_.may_store.template wait<sm90::LongPatience>(waits_, parity);
+      shared_.may_store.template wait<sm90::LongWaitDeadline>(waits_, parity);
       store(item);
       shared_.stored.arrive();
       parity ^= 1;
@@ -349,7 +349,7 @@ class Multiplier {
     if constexpr (Forwards<Work>) {
       const bool forwards = work_.forwards(item);
       const ForwardTurn turn = forwards ? turns_.next() : ForwardTurn{};
-      if (turn.again) shared_.forwarded[turn.buffer].template wait<sm90::LongPatience>(waits_, turn.parity ^ 1);
+      if (turn.again) shared_.forwarded[turn.buffer].template wait<sm90::LongWaitDeadline>(waits_, turn.parity ^ 1);
       work_.store(item, part_, sums_, staging, turn.buffer);
       if (forwards) shared_.to_forward[turn.buffer].arrive();
     } else {
@@ -361,7 +361,7 @@ class Multiplier {
   __device__ void multiply(int steps) {
     std::uint32_t last_empty = 0;
     for (int k = 0; k < steps; ++k, at_.advance()) {
-      shared_.ring.template wait_until_full<sm90::LongPatience>(at_, waits_);
+      shared_.ring.template wait_until_full<sm90::LongWaitDeadline>(at_, waits_);
       auto& step = shared_.slots[at_.slot()];
       const std::uint64_t x = sm90::matrix_descriptor<X::kRowBytes>(
                               sm90::shared_address(step.x) + static_cast<std::uint32_t>(part_.first_row * X::kRowBytes),

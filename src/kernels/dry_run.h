@@ -13,10 +13,10 @@
 #include "kernels/attention/copy_pages.h"
 #include "kernels/attention/expanded_attention.h"
 #include "kernels/attention/gather_latents.h"
-#include "kernels/attention/kv_append.h"
-#include "kernels/attention/latent_append.h"
+#include "kernels/attention/kv_write.h"
+#include "kernels/attention/latent_kv_write.h"
 #include "kernels/attention/rope.h"
-#include "kernels/attention/rope_append.h"
+#include "kernels/attention/rope_kv_write.h"
 #include "kernels/linear/head_linear.h"
 #include "kernels/linear/linear.h"
 #include "kernels/linear/linear_swiglu.h"
@@ -40,8 +40,8 @@ namespace heddle {
 using OperatorCall =
     std::variant<ArgmaxParams, AttentionParams, AttentionPlanParams, CombineExpertsParams, CopyPagesParams,
                  EmbeddingParams, ExpandedAttentionParams, GatherLatentsParams, GatherRowsParams, GroupRowsParams,
-                 GroupedLinearParams, GroupedSwigluParams, HeadLinearParams, KvAppendParams, LatentAppendParams,
-                 LinearParams, LinearSwigluParams, MixtureParams, RmsNormParams, RopeAppendParams, RopeParams,
+                 GroupedLinearParams, GroupedSwigluParams, HeadLinearParams, KvWriteParams, LatentKvWriteParams,
+                 LinearParams, LinearSwigluParams, MixtureParams, RmsNormParams, RopeKvWriteParams, RopeParams,
                  RouteParams, SampleParams, SwigluParams, TakeTokensParams>;
 
 class DryRun {
@@ -65,7 +65,7 @@ class DryRun {
   std::size_t symmetric_row_bytes() const { return symmetric_row_bytes_; }
 
   // The calls in order, without those that have nothing to do. A fused operator is one call where it has a kernel of
-  // its own (linear_swiglu, grouped_swiglu); rope_append always is.
+  // its own (linear_swiglu, grouped_swiglu); rope_kv_write always is.
   const std::vector<OperatorCall>& calls() const { return calls_; }
 
  private:

@@ -9,7 +9,7 @@
 #include "base/trace.h"
 #include "fused/decode_block.h"
 #include "kernels/attention/attention.h"
-#include "kernels/attention/rope_append.h"
+#include "kernels/attention/rope_kv_write.h"
 #include "kernels/rows/rmsnorm.h"
 
 namespace heddle {
@@ -130,16 +130,16 @@ void Attention::block(int layer, const AttentionWeights& weights, const Memory& 
   if (weights.query_norm.weight != nullptr) norm_heads(q, weights.query_norm, shape_.num_heads, step.lane);
   if (weights.key_norm.weight != nullptr) norm_heads(k, weights.key_norm, shape_.num_kv_heads, step.lane);
   if (layer == 0) plan(memory, step);
-  rope_append({.q = q,
-               .k = k,
-               .v = v,
-               .positions = step.tensors.positions,
-               .inv_freq = shape_.inv_freq,
-               .scale = shape_.rope_scale,
-               .kv = pages,
-               .sequences = sequences,
-               .older_keys = step.older_keys()},
-              step.lane);
+  rope_kv_write({.q = q,
+                 .k = k,
+                 .v = v,
+                 .positions = step.tensors.positions,
+                 .inv_freq = shape_.inv_freq,
+                 .scale = shape_.rope_scale,
+                 .kv = pages,
+                 .sequences = sequences,
+                 .older_keys = step.older_keys()},
+                step.lane);
   const Tensor attended = scratch.take(num_tokens, heads, step.dtypes.activations);
   const int window = shape_.windows[static_cast<std::size_t>(layer)];
   {

@@ -10,7 +10,7 @@
 #include "kernels/attention/attention.h"
 #include "kernels/attention/expanded_attention.h"
 #include "kernels/attention/gather_latents.h"
-#include "kernels/attention/latent_append.h"
+#include "kernels/attention/latent_kv_write.h"
 #include "kernels/linear/head_linear.h"
 #include "kernels/rows/rmsnorm.h"
 
@@ -195,20 +195,20 @@ LatentAttention::AbsorbedTensors LatentAttention::take_absorbed(std::int64_t num
 }
 
 // Extends the cache by the tokens of `sequences`, whose rows begin at `first_row`, and rotates their queries.
-void LatentAttention::append(const PagedSequences& sequences, std::int64_t first_row, Tensor q, Tensor query,
-                             const Block& block) const {
-  latent_append({.q = q,
-                 .latent = block.latent.row_slice(first_row, q.rows),
-                 .query = query,
-                 .positions = block.step.tensors.positions + first_row,
-                 .inv_freq = shape_.inv_freq,
-                 .scale = shape_.rope_scale,
-                 .num_heads = shape_.num_heads,
-                 .rope_dim = shape_.rope_dim,
-                 .kv = block.pages,
-                 .sequences = sequences,
-                 .older_keys = block.step.older_keys()},
-                block.step.lane);
+void LatentAttention::write_cache(const PagedSequences& sequences, std::int64_t first_row, Tensor q, Tensor query,
+                                  const Block& block) const {
+  latent_kv_write({.q = q,
+                   .latent = block.latent.row_slice(first_row, q.rows),
+                   .query = query,
+                   .positions = block.step.tensors.positions + first_row,
+                   .inv_freq = shape_.inv_freq,
+                   .scale = shape_.rope_scale,
+                   .num_heads = shape_.num_heads,
+                   .rope_dim = shape_.rope_dim,
+                   .kv = block.pages,
+                   .sequences = sequences,
+                   .older_keys = block.step.older_keys()},
+                  block.step.lane);
 }
 
 // The plan of a run's attention; on the CPU there is none. The block of layer 0 plans the step's first sequences for all
@@ -250,7 +250,7 @@ void LatentAttention::absorbed(const LatentRun& run, const Block& block) const {
                 step.lane);
   }
   void* const plan = plan_of(run, block);
-  append(run.sequences, run.first_row, q, query, block);
+  write_cache(run.sequences, run.first_row, q, query, block);
   {
     const Span attending(step.lane.stream, "attend", block.layer);
     step.strategy.attention().attend({.q = query,
@@ -290,7 +290,7 @@ void LatentAttention::expanded(const LatentRun& run, const Block& block) const {
   const LayerScratch scratch(step);
   for (int i = 0; i < run.expanded.count; ++i) {
     const Tensor q = block.q.row_slice(run.first_row_of(i), run.expanded[i].num_tokens);
-    append(run.alone(i), run.first_row_of(i), q, q, block);
+    write_cache(run.alone(i), run.first_row_of(i), q, q, block);
   }
   const auto num_keys = static_cast<int>(run.expanded.num_key_rows());
   const int of_piece = shape_.piece_keys(step.lane.stream.device());

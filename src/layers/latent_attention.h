@@ -104,8 +104,8 @@ class LatentAttention {
   ExpandedTensors take_expanded(std::int64_t num_keys, const LayerStep& step) const;
   void* plan_of(const LatentRun& run, const Block& block) const;
   void reserve_others(int most_absorbed, int longest, const LayerStep& step) const;
-  void append(const PagedSequences& sequences, std::int64_t first_row, Tensor q, Tensor query,
-              const Block& block) const;
+  void write_cache(const PagedSequences& sequences, std::int64_t first_row, Tensor q, Tensor query,
+                   const Block& block) const;
 
   LatentShape shape_;
 };

@@ -24,7 +24,7 @@ struct ModelRank {
   Communicator* communicator = nullptr;
   AllReduceNorm* all_reduce_norm = nullptr;  // likewise, for the modes that use it
   TpMode mode = TpMode::standard;            // of several ranks; not automatic
-  // Where not null: while it is true, this rank computes by itself, and nothing crosses ranks. For a rehearsal, whose
+  // Where not null: while it is true, this rank computes by itself, and nothing crosses ranks. For a warm-up, whose
   // results are of no use. Outlives the model.
   const bool* alone = nullptr;
   // Which part of the keys and values it has, of the ranks with the same part of the weights: rank i of them is

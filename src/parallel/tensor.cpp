@@ -43,7 +43,7 @@ void TensorStrategy::normalize(const Hidden& hidden, const Norm& norm, Tensor no
 
 void TensorStrategy::run(const Blocks& blocks, std::span<const PartRows> parts, const Execution& execution) {
   if (parts.size() == kMostParts && execution.transfers != nullptr)
-    run_in_turns(*this, blocks, parts, execution);
+    run_interleaved(*this, blocks, parts, execution);
   else
     LocalStrategy::run(blocks, parts, execution);
 }

@@ -27,7 +27,7 @@ class TensorStrategy : public LocalStrategy {
   void logits(Tensor x, const Weight& weight, Tensor y, const Lane& lane) override;
 
  protected:
-  // Not in a dry run, a rehearsal or TpMode::no_comm.
+  // Not in a dry run, a warm-up or TpMode::no_comm.
   bool crosses_ranks(const Lane& lane) const;
   const StepChoices& choices() const { return choices_; }  // of the step that is enqueued
   // `choice`: the algorithm; nothing: by size.

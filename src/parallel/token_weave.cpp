@@ -4,10 +4,12 @@
 
 namespace heddle {
 
-void run_in_turns(Strategy& strategy, const Blocks& blocks, std::span<const PartRows> parts,
-                  const Execution& execution) {
-  require(execution.transfers != nullptr && parts.size() == kMostParts, "in turns: {} parts, expected two on two lanes",
-          parts.size());
+//   computation   | block 0 of a | block 0 of b | block 1 of a | block 1 of b | ...
+//   transfers           | norm 0 of b | norm 1 of a | norm 1 of b | norm 2 of a | ...
+void run_interleaved(Strategy& strategy, const Blocks& blocks, std::span<const PartRows> parts,
+                     const Execution& execution) {
+  require(execution.transfers != nullptr && parts.size() == kMostParts,
+          "token weave: {} parts, expected two on two lanes", parts.size());
   TransferLane& transfers = *execution.transfers;
   const Lane lane = transfers.lane();
   for (int part = 0; part < kMostParts; ++part) transfers.computed(part, execution.compute);

@@ -43,7 +43,8 @@ inline KvLayout keys_and_values(int num_kv_heads, int head_dim, DType dtype) {
           .num_planes = 2};
 }
 
-// Latent attention's: one latent that all heads share, and behind it their rotated key (kernels/attention/latent_append.h).
+// Latent attention's: one latent that all heads share, and behind it their rotated key
+// (kernels/attention/latent_kv_write.h).
 inline KvLayout one_latent(int latent_dim, int rope_dim, DType dtype) {
   return {.planes = {{{"latents", 1, latent_dim + rope_dim, dtype}, {}}}, .num_planes = 1};
 }

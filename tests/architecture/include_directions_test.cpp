@@ -82,15 +82,15 @@ TEST(ReadIncludes, FindsThoseThatCompilersSee) {
   EXPECT_THAT(found, ElementsAre("1 <vector>", "2 \"base/error.h\"", "5 \"base/d.h\"", "7 ", "8 ", "9 "));
 }
 
-// The arrows of docs/architecture.md and their transitive closure: for each room all rooms that it may use.
+// The arrows of docs/architecture.md and their transitive closure: for each module all modules that it may use.
 struct ArrowRow {
   std::string from;
   std::set<std::string> allowed;
 };
 const std::set<std::string> kDevice{"device", "schedule", "base"};
-std::set<std::string> with(std::set<std::string> rooms, const std::set<std::string>& more) {
-  rooms.insert(more.begin(), more.end());
-  return rooms;
+std::set<std::string> with(std::set<std::string> modules, const std::set<std::string>& more) {
+  modules.insert(more.begin(), more.end());
+  return modules;
 }
 const std::set<std::string> kKernels = with({"kernels/cpu", "kernels/sm90"}, kDevice);
 const std::set<std::string> kFabric = with({"machine"}, kDevice);
@@ -138,12 +138,12 @@ std::string climb_out_of(const std::string& folder) {
 class Arrows : public ::testing::TestWithParam<ArrowRow> {};
 
 TEST_P(Arrows, AreAllowedOrNamedWithTheirLine) {
-  const auto folder = [](const std::string& room) { return room == "apps" ? "apps/cli" : "src/" + room; };
+  const auto folder = [](const std::string& module) { return module == "apps" ? "apps/cli" : "src/" + module; };
   const auto& [from, allowed] = GetParam();
   const std::string file = folder(from) + "/y.cpp";
   for (const auto& [to, unused] : kRows) {
     SCOPED_TRACE(from + " -> " + to);
-    // Rooms are compiled without apps/ on the include path: an include would need "../".
+    // Modules are compiled without apps/ on the include path: an include would need "../".
     const std::string header = to != "apps" ? to + "/x.h"
                                : from == to ? "cli/x.h"
                                             : climb_out_of(folder(from)) + "apps/cli/x.h";
@@ -157,7 +157,7 @@ TEST_P(Arrows, AreAllowedOrNamedWithTheirLine) {
     }
   }
 }
-INSTANTIATE_TEST_SUITE_P(Rooms, Arrows, ::testing::ValuesIn(kRows), [](const auto& test) {
+INSTANTIATE_TEST_SUITE_P(Modules, Arrows, ::testing::ValuesIn(kRows), [](const auto& test) {
   std::string name = test.param.from;
   std::ranges::replace(name, '/', '_');
   return name;
@@ -205,7 +205,7 @@ TEST(Directions, NoSpellingGetsAround) {
 }
 
 TEST(Directions, AFolderThatIsNoRoomIsNamed) {
-  EXPECT_THAT(check_directions(read({{"src/utils/x.h", ""}})), ElementsAre(HasSubstr("utils is not a room")));
+  EXPECT_THAT(check_directions(read({{"src/utils/x.h", ""}})), ElementsAre(HasSubstr("utils is not a module")));
 }
 
 TEST(Resolution, AMissingOrUnreadableHeaderIsNamed) {
@@ -221,14 +221,14 @@ TEST(Resolution, AMissingOrUnreadableHeaderIsNamed) {
 }
 
 TEST(OperatorHeaders, MayNotLeadToCuda) {
-  for (const std::string room : {"kernels", "fused", "collectives"}) {
-    const std::string file = "src/" + room + "/x.h";
-    EXPECT_THAT(check_operator_headers(read({{file, "#include <cuda_runtime.h>\n"}})), SizeIs(1)) << room;
+  for (const std::string module : {"kernels", "fused", "collectives"}) {
+    const std::string file = "src/" + module + "/x.h";
+    EXPECT_THAT(check_operator_headers(read({{file, "#include <cuda_runtime.h>\n"}})), SizeIs(1)) << module;
     EXPECT_THAT(check_operator_headers(read({{file, "#include \"base/s.h\"\n"},
                                              {"src/base/s.h", "#include \"base/t.h\"\n#include \"base/s.h\"\n"},
                                              {"src/base/t.h", "#include <cuda/std/array>\n"}})),
                 ElementsAre(HasSubstr("src/base/s.h -> src/base/t.h -> cuda/std/array")))
-        << room;
+        << module;
   }
   // Allowed: the source, headers of device code, and headers of ours whose names begin this way.
   EXPECT_THAT(check_operator_headers(read({{"src/kernels/x_sm90.cu", "#include <cuda_runtime.h>\n"},
@@ -241,7 +241,7 @@ TEST(OperatorHeaders, MayNotLeadToCuda) {
 TEST(CommunicationHeaders, StayInsideTheirFabric) {
   EXPECT_THAT(check_communication_headers(read({{"src/fabric/nvlink/x.cpp", "#include <nccl.h>\n"},
                                                 {"src/fabric/mpi/x.h", "#include <mpi.h>\n"},
-                                                {"bench/peers/x.cpp", "#include <nccl.h>\n"}})),
+                                                {"bench/baselines/x.cpp", "#include <nccl.h>\n"}})),
               IsEmpty());
   EXPECT_THAT(check_communication_headers(read({{"src/fabric/fabric.h", "#include <nccl_device.h>\n"},
                                                 {"src/parallel/x.cpp", "#include <mpi.h>\n"},

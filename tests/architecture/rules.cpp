@@ -58,7 +58,7 @@ const ArrowTable& arrows_within_rooms() {
 }
 
 // The room of a folder: its longest prefix that has arrows; without any, the folder of src.
-std::string room_of(const std::string& path) {
+std::string module_of(const std::string& path) {
   const std::string folder = folder_of(path);
   for (std::string room = folder; !room.empty();) {
     if (arrows().contains(room)) return room;
@@ -128,21 +128,21 @@ bool holds_a_file(const fs::path& folder) {
 Faults check_directions(const SourceTree& tree) {
   Faults faults;
   for (const auto& [file, includes] : tree) {
-    const std::string from = room_of(file);
+    const std::string from = module_of(file);
     if (from.empty()) continue;
     if (!arrows().contains(from)) {
-      faults.push_back(fmt::format("{}: {} is not a room of docs/architecture.md", file, from));
+      faults.push_back(fmt::format("{}: {} is not a module of docs/architecture.md", file, from));
       continue;
     }
     const std::set<std::string> allowed = reach(arrows(), from);
     for (const Include& include : includes) {
       if (include.target.empty()) continue;
-      const std::string to = room_of(include.target);
+      const std::string to = module_of(include.target);
       if (to == from && leaves_its_subfolder(from, folder_of(file), folder_of(include.target)))
         faults.push_back(
             fault(file, include, fmt::format("{} -> {} is no arrow", folder_of(file), folder_of(include.target))));
       if (allowed.contains(to)) continue;
-      const std::string arrow = to.empty() ? include.target + ", which is in no room" : to;
+      const std::string arrow = to.empty() ? include.target + ", which is in no module" : to;
       const bool upward = arrows().contains(to) && reach(arrows(), to).contains(from);
       faults.push_back(
           fault(file, include, fmt::format("{} -> {}{}", from, arrow, upward ? " runs upwards" : " is no arrow")));
@@ -179,7 +179,7 @@ Faults check_operator_headers(const SourceTree& tree) {
 Faults check_communication_headers(const SourceTree& tree) {
   Faults faults;
   for (const auto& [file, includes] : tree) {
-    if (room_of(file).empty()) continue;
+    if (module_of(file).empty()) continue;
     constexpr std::string_view kFabric = "src/fabric/";
     const bool inside = file.starts_with(kFabric) && file.find('/', kFabric.size()) != std::string::npos;
     for (const Include& include : includes)

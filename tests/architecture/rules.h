@@ -11,7 +11,7 @@ namespace heddle::architecture {
 
 using Faults = std::vector<std::string>;
 
-// A room is a folder of src, or a sub-folder that has arrows of its own; a room without them holds its sub-folders. It
+// A module is a folder of src, or a sub-folder that has arrows of its own; a module without them holds its sub-folders. It
 // uses itself and what lies downstream of it:
 //   apps -> {engine, wafer};  engine -> {models, text};  models -> layers -> parallel -> {fused, collectives}
 //   {fused, collectives} -> {fabric, kernels} -> device

@@ -155,7 +155,7 @@ class CasesOf {
 TEST(OperatorCases, AreThoseOfAStepInItsOrder) {
   EXPECT_THAT(CasesOf("llama-2").texts(),
               ElementsAre("embedding: 6 of 131 x 48", "rmsnorm: 6 x 48", "linear qkv: 6 x 256 x 48 (2)",
-                          "rope_append: 6 x (128 + 2 x 64) (2)", "attention: 2 x 3, 3 keys, 4/2 heads of 32 (2)",
+                          "rope_kv_write: 6 x (128 + 2 x 64) (2)", "attention: 2 x 3, 3 keys, 4/2 heads of 32 (2)",
                           "linear output: 6 x 48 x 128 (2)", "rmsnorm: 6 x 48, with a residual (3)",
                           "linear gate_up: 6 x 128 x 48 (2)", "swiglu: 6 x 64 (2)", "linear down: 6 x 48 x 64 (2)",
                           "gather_rows: 2 of 6 x 48, float32 (2)", "rmsnorm: 2 x 48, with a residual",

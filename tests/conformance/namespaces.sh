@@ -61,7 +61,7 @@ END
   export OMPI_MCA_plm_rsh_agent=$folder/agent OMPI_MCA_orte_keep_fqdn_hostnames=1
 }
 
-# share_link NAMESPACE LINK MBIT MATCH: packets leave by the link at that rate, those of each machine in turns. MATCH is
+# share_link NAMESPACE LINK MBIT MATCH: packets leave by the link at that rate, those of the machines alternating. MATCH is
 # src or dst, where a packet's other machine stands.
 share_link() {
   local i class

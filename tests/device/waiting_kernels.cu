@@ -23,8 +23,8 @@ __global__ void wait_at_barrier(const __grid_constant__ KernelWaits waits, Phase
     if (ends != PhaseEnds::never) barrier.arrive();
   }
   if (threadIdx.x >= kWaitingThreads) return;
-  bool ended = kind == WaitKind::long_patient ? barrier.wait<LongPatience>(waits, 0) : barrier.wait(waits, 0);
-  if (kind == WaitKind::patient_in_a_row)
+  bool ended = kind == WaitKind::long_deadline ? barrier.wait<LongWaitDeadline>(waits, 0) : barrier.wait(waits, 0);
+  if (kind == WaitKind::deadlines_in_a_row)
     for (int wait = 1; wait < kWaitsInARow; ++wait) ended = barrier.wait(waits, 0) && ended;
   seen[blockIdx.x * kWaitingThreads + threadIdx.x] = ended ? 1 : 2;
 }

@@ -12,8 +12,8 @@ inline constexpr int kWaitingBlocks = 3, kWaitingThreads = 128;
 
 enum class PhaseEnds : std::uint8_t { never, at_once, late };  // late: after tens of milliseconds
 
-// Patience; the same, kWaitsInARow times; LongPatience.
-enum class WaitKind : std::uint8_t { patient, patient_in_a_row, long_patient };
+// WaitDeadline; the same, kWaitsInARow times; LongWaitDeadline.
+enum class WaitKind : std::uint8_t { deadline, deadlines_in_a_row, long_deadline };
 inline constexpr int kWaitsInARow = 1000;
 
 // Every thread waits for the phase, and stores 1 if it saw the end, 2 if it gave up: [kWaitingBlocks, kWaitingThreads].

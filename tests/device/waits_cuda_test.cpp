@@ -48,29 +48,29 @@ class WaitsOnGpu : public testing::Test {
 };
 
 TEST_F(WaitsOnGpu, AWaitThatIsNeverOverReportsAndTheNextKernelWorks) {
-  EXPECT_EQ(seen_by_all(PhaseEnds::at_once, WaitKind::patient, kShort), kEnded);
+  EXPECT_EQ(seen_by_all(PhaseEnds::at_once, WaitKind::deadline, kShort), kEnded);
   EXPECT_EQ(record_->state, WaitRecord::empty);
-  EXPECT_EQ(seen_by_all(PhaseEnds::never, WaitKind::patient, kShort), kGaveUp);
+  EXPECT_EQ(seen_by_all(PhaseEnds::never, WaitKind::deadline, kShort), kGaveUp);
   EXPECT_EQ(record_->state, WaitRecord::complete);
   EXPECT_EQ(record_->rank, -1);
   EXPECT_TRUE(record_->from >= 0 && record_->from < kWaitingBlocks) << record_->from;
   EXPECT_EQ(record_->tag.view(), "a test");
   EXPECT_EQ(record_->expected, 0U);
   EXPECT_EQ(record_->observed, 1U);
-  EXPECT_EQ(seen_by_all(PhaseEnds::at_once, WaitKind::patient, kShort), kEnded);  // no trap has taken the context
+  EXPECT_EQ(seen_by_all(PhaseEnds::at_once, WaitKind::deadline, kShort), kEnded);  // no trap has taken the context
 }
 
 TEST_F(WaitsOnGpu, OnceOneHasGivenUpOthersDoNotWaitForTheirDeadlines) {
   report(*record_, {.rank = -1, .from = 0, .tag = "another"}, 0, 0);
   // As a kernel has many waits, each must be short: the stream's deadline is a minute.
-  EXPECT_EQ(seen_by_all(PhaseEnds::never, WaitKind::patient_in_a_row, kNever), kGaveUp);
+  EXPECT_EQ(seen_by_all(PhaseEnds::never, WaitKind::deadlines_in_a_row, kNever), kGaveUp);
   EXPECT_EQ(record_->tag.view(), "another");
 }
 
 TEST_F(WaitsOnGpu, AWaitForAnotherWarpsWordOutlastsARecord) {
   report(*record_, {.rank = -1, .from = 0, .tag = "another"}, 0, 0);
-  EXPECT_EQ(seen_by_all(PhaseEnds::late, WaitKind::long_patient, kNever), kEnded);
-  EXPECT_EQ(seen_by_all(PhaseEnds::never, WaitKind::long_patient, kShort), kGaveUp);  // and has a deadline of its own
+  EXPECT_EQ(seen_by_all(PhaseEnds::late, WaitKind::long_deadline, kNever), kEnded);
+  EXPECT_EQ(seen_by_all(PhaseEnds::never, WaitKind::long_deadline, kShort), kGaveUp);  // and has a deadline of its own
 }
 
 }  // namespace

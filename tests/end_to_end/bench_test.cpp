@@ -326,13 +326,13 @@ TEST(Bench, LoadAndTokenizeGoToAFileWithTheTableOnStandardOutput) {
 }
 
 // A small adapter in place of a baseline.
-struct PeerCase {
+struct BaselineCase {
   const char* adapter;  // after `import json, sys`
   int status;
   const char* message;
 };
 
-constexpr const char* kGoodPeer = R"(
+constexpr const char* kGoodBaseline = R"(
 def say(x): print(json.dumps(x), flush=True)
 say({"hello": {"name": "mirror", "version": "1", "settings": {}}})
 for line in sys.stdin:
@@ -349,26 +349,26 @@ for line in sys.stdin:
 )";
 
 // Baselines are Python programs.
-class BenchPeer : public testing::Test {
+class BenchBaseline : public testing::Test {
  protected:
   void SetUp() override {
     if (std::system("python3 -c '' 2>/dev/null") != 0) GTEST_SKIP() << "there is no python3";
   }
 };
 
-ProgramResult run_with_peer(const TemporaryFolder& folder, const std::string& adapter) {
+ProgramResult run_with_baseline(const TemporaryFolder& folder, const std::string& adapter) {
   write_file(folder.path() / "mirror_1.py", "import json, sys\n" + adapter);
-  ::setenv("HEDDLE_PEERS", folder.path().c_str(), 1);
+  ::setenv("HEDDLE_BASELINES", folder.path().c_str(), 1);
   const ProgramResult result =
       run_heddle({"bench", "decode", "--model", demo_model().string(), "--tokens", "2", "--batch", "2", "--context",
                   "5", "--repeats", "3", "--compare", "mirror.1", "--json"});
-  ::unsetenv("HEDDLE_PEERS");
+  ::unsetenv("HEDDLE_BASELINES");
   return result;
 }
 
-TEST_F(BenchPeer, TakesTurnsWithAPeer) {
+TEST_F(BenchBaseline, IsInterleavedWithHeddle) {
   const TemporaryFolder folder;
-  const ProgramResult result = run_with_peer(folder, kGoodPeer);
+  const ProgramResult result = run_with_baseline(folder, kGoodBaseline);
   ASSERT_EQ(result.status, 0) << result.err;
   const json record = json::parse(result.out);
   EXPECT_EQ(record.at("peer").at("name"), "mirror");
@@ -382,7 +382,7 @@ TEST_F(BenchPeer, TakesTurnsWithAPeer) {
 }
 
 // An operator baseline that rejects attention, and takes a second for each call of the others.
-constexpr const char* kOperatorPeer = R"(
+constexpr const char* kOperatorBaseline = R"(
 def say(x): print(json.dumps(x), flush=True)
 say({"hello": {"name": "mirror", "version": "1", "settings": {}}})
 for line in sys.stdin:
@@ -396,23 +396,23 @@ for line in sys.stdin:
         say({"seconds": 1.0})
 )";
 
-ProgramResult run_operators_with_peer(const std::string& adapter, const std::vector<std::string>& more = {}) {
+ProgramResult run_operators_with_baseline(const std::string& adapter, const std::vector<std::string>& more = {}) {
   const TemporaryFolder folder;
   write_file(folder.path() / "mirror_operators.py", "import json, sys\n" + adapter);
-  ::setenv("HEDDLE_PEERS", folder.path().c_str(), 1);
+  ::setenv("HEDDLE_BASELINES", folder.path().c_str(), 1);
   std::vector<std::string> arguments{"bench",     "operator",   "--model",          "tiny",    "--device",
                                      "cpu",       "--operator", "linear,attention", "--batch", "2",
                                      "--repeats", "3",          "--compare",        "mirror"};
   arguments.insert(arguments.end(), more.begin(), more.end());
   const ProgramResult result = run_heddle(arguments);
-  ::unsetenv("HEDDLE_PEERS");
+  ::unsetenv("HEDDLE_BASELINES");
   return result;
 }
 
-TEST_F(BenchPeer, OperatorsTakeTurnsWithAPeerWhichMayRefuseSome) {
+TEST_F(BenchBaseline, InterleavesOperatorsWithABaselineWhichMayRejectSome) {
   const TemporaryFolder folder;
   const std::string file = (folder.path() / "record.json").string();
-  const ProgramResult result = run_operators_with_peer(kOperatorPeer, {"--json", file});
+  const ProgramResult result = run_operators_with_baseline(kOperatorBaseline, {"--json", file});
   ASSERT_EQ(result.status, 0) << result.err;
   EXPECT_THAT(result.err, HasSubstr("the baseline does not run attention: \"no attention here\""));
   EXPECT_THAT(result.out, HasSubstr("mirror us"));
@@ -420,31 +420,31 @@ TEST_F(BenchPeer, OperatorsTakeTurnsWithAPeerWhichMayRefuseSome) {
   EXPECT_EQ(record.at("peer").at("name"), "mirror");
   for (const json& one : record.at("cases").at(0).at("operators")) {
     expect_spread(one.at("seconds"), 3);
-    const bool refused = one.at("operator") == "attention";
-    EXPECT_NE(one.contains("peer_seconds"), refused);
-    if (refused) continue;
+    const bool rejected = one.at("operator") == "attention";
+    EXPECT_NE(one.contains("peer_seconds"), rejected);
+    if (rejected) continue;
     EXPECT_EQ(one.at("peer_case").at("way"), "plain");
     expect_spread(one.at("paired_ratio"), 3);
     EXPECT_NEAR(one.at("ratio_of_medians").get<double>() * one.at("seconds").at("median").get<double>(), 1, 1e-9);
   }
 }
 
-TEST_F(BenchPeer, SaysWhatIsWrongWithAPeerOfOperators) {
+TEST_F(BenchBaseline, SaysWhatIsWrongWithABaselineOfOperators) {
   const char* const hello = "print('{\"hello\": {}}', flush=True)\nsys.stdin.readline()\n";
-  const PeerCase cases[] = {
+  const BaselineCase cases[] = {
       {"sys.exit('no such library')", 1, "no such library"},
       {hello, 1, "it has ended"},
       {"print('{\"hello\": {}}', flush=True)\nfor line in sys.stdin: print('{}', flush=True)", 1, "no seconds"}};
-  for (const PeerCase& one : cases) {
-    const ProgramResult result = run_operators_with_peer(one.adapter);
+  for (const BaselineCase& one : cases) {
+    const ProgramResult result = run_operators_with_baseline(one.adapter);
     EXPECT_EQ(result.status, one.status) << one.adapter;
     EXPECT_THAT(result.err, HasSubstr(one.message)) << one.adapter;
     EXPECT_EQ(result.out, "") << one.adapter;
   }
 }
 
-TEST_F(BenchPeer, SaysWhatIsWrongWithAPeer) {
-  const PeerCase cases[] = {
+TEST_F(BenchBaseline, SaysWhatIsWrongWithABaseline) {
+  const BaselineCase cases[] = {
       {"", 1, "it has ended"},
       {"sys.exit('no such library')", 1, "no such library"},
       {"print('hello')", 1, "baseline mirror.1"},
@@ -460,9 +460,9 @@ TEST_F(BenchPeer, SaysWhatIsWrongWithAPeer) {
        "os.kill(os.getppid(), signal.SIGTERM)",
        143, ""},
   };
-  for (const PeerCase& one : cases) {
+  for (const BaselineCase& one : cases) {
     const TemporaryFolder folder;
-    const ProgramResult result = run_with_peer(folder, one.adapter);
+    const ProgramResult result = run_with_baseline(folder, one.adapter);
     EXPECT_EQ(result.status, one.status) << one.adapter;
     EXPECT_THAT(result.err, HasSubstr(one.message)) << one.adapter;
     EXPECT_EQ(result.out, "") << one.adapter;
@@ -554,7 +554,7 @@ TEST(Bench, RefusesWhatItCannotMeasure) {
       {{"decode", "--model", model, "--context", "-1"}, "--context"},
       {{"decode", "--model", model, "--context", "1000000"}, "context"},
       {{"decode", "--model", model, "--repeats", "0"}, "--repeats"},
-      {{"decode", "--model", model, "--compare", "no-such-peer"}, "no_such_peer.py"},
+      {{"decode", "--model", model, "--compare", "no-such-baseline"}, "no_such_baseline.py"},
       {{"decode", "--model", model, "--compare", "../x"}, "not a baseline's name"},
       {{"tokenize", "--model", model, "--text", "/nowhere/at/all"}, "/nowhere/at/all"},
       {{}, "which command?"},

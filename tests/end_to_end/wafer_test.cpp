@@ -258,7 +258,7 @@ TEST(WaferKv, TakesTheFirstWayWithRoomThatHasNoFittedConstant) {
   EXPECT_THAT(run_wafer({"kv", "--model", "llama-3-8b", "--mesh", "120"}).out, HasSubstr("layers in fractions"));
 }
 
-TEST(WaferKv, ShowsEachWayToReckonAndWhatItsTable5Takes) {
+TEST(WaferKv, ShowsEachWayToAccountAndWhatItsTable5Takes) {
   const json kv = wafer_json({"kv", "--model", "llama-3-8b"});
   ASSERT_EQ(kv["reckonings"].size(), 8u);
   for (const json& way : kv["reckonings"])

@@ -96,7 +96,7 @@ TEST_F(ExecutorOnGpu, AWaitInsideAKernelThatGivesUpPoisonsTheStep) {
   KernelWaits waits = waits_of(executor->stream(), "a test");
   waits.limit.nanoseconds = 30'000'000;
   if constexpr (kHaveCuda)
-    enqueue_wait(PhaseEnds::never, WaitKind::patient, waits, reinterpret_cast<int*>(seen.data()), executor->stream());
+    enqueue_wait(PhaseEnds::never, WaitKind::deadline, waits, reinterpret_cast<int*>(seen.data()), executor->stream());
   std::string error = "none";
   try {
     executor->sample(plan_of({{1}, {1}, {1}}, kPromptTokens, {}));

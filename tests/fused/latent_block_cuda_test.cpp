@@ -118,7 +118,7 @@ TEST_P(LatentBlockOnGpu, ComputesTheAttentionBlockInEveryMapping) {
           LatentBlockOperands host(of);
           const LatentBlockShape shape = shape_of(host.params(of));
           if (!why_not_fused(shape, dtype, DeviceKind::cuda).empty()) continue;
-          if (latent_block_clusters(shape, dtype, kGpu) < (shape.meets() ? shape.units() : 1)) continue;
+          if (latent_block_clusters(shape, dtype, kGpu) < (shape.uses_grid_barriers() ? shape.units() : 1)) continue;
           SCOPED_TRACE(fmt::format("{}, clusters of {}, {} splits, form {}", name_of(dtype), cluster, splits,
                                    static_cast<int>(flow)));
           const LatentBlockResult expected = oracle_of(of, host);

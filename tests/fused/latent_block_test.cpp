@@ -15,7 +15,7 @@
 #include "fused/latent_block/latent_block_traffic.h"
 #include "fused/latent_block/latent_head_body.cuh"
 #include "kernels/attention/attention.h"
-#include "kernels/attention/latent_append.h"
+#include "kernels/attention/latent_kv_write.h"
 #include "kernels/linear/head_linear.h"
 #include "kernels/linear/linear.h"
 #include "kernels/rows/rmsnorm.h"
@@ -37,8 +37,9 @@ std::vector<std::int64_t> run_latent_clusters(const LatentBlockParams& params) {
   using Team = LatentCluster::Team;
   using Work = LatentBlockCpuWork<T, Team>;
   const LatentBlockShape shape = shape_of(params);
-  EXPECT_LE(shape.meets() ? LatentBlockMemory(shape, sizeof(T)).end : LatentHeadMemory(shape, sizeof(T)).end,
-            kLatentSharedVectors);
+  EXPECT_LE(
+      shape.uses_grid_barriers() ? LatentBlockMemory(shape, sizeof(T)).end : LatentHeadMemory(shape, sizeof(T)).end,
+      kLatentSharedVectors);
   const LatentBlockScratch scratch = scratch_of(params);
   auto* const partials = static_cast<float*>(params.partials.data);
   WaitRecord record;
@@ -54,7 +55,7 @@ std::vector<std::int64_t> run_latent_clusters(const LatentBlockParams& params) {
                     [&](const Team& team, LatentShared& shared) {
                       Work work(params, shape, team, unit);
                       team.dawdle();
-                      if (shape.meets())
+                      if (shape.uses_grid_barriers())
                         LatentBlockBody<T, Team, MbarrierModel, Work>(team, shape, unit, shared.barriers, shared.memory,
                                                                       work, waits)
                             .run(scratch, partials);
@@ -238,17 +239,17 @@ Rows plain_output(const LatentBlockCase& of, const LatentBlockParams& params, in
                  .y = Tensor(query).column_slice(0, of.heads * cached - of.rope),
                  .y_stride = cached},
                 stream);
-    latent_append({.q = q,
-                   .latent = latent,
-                   .query = query,
-                   .positions = params.positions,
-                   .inv_freq = params.inv_freq,
-                   .scale = params.rope_scale,
-                   .num_heads = of.heads,
-                   .rope_dim = of.rope,
-                   .kv = params.kv,
-                   .sequences = params.sequences},
-                  stream);
+    latent_kv_write({.q = q,
+                     .latent = latent,
+                     .query = query,
+                     .positions = params.positions,
+                     .inv_freq = params.inv_freq,
+                     .scale = params.rope_scale,
+                     .num_heads = of.heads,
+                     .rope_dim = of.rope,
+                     .kv = params.kv,
+                     .sequences = params.sequences},
+                    stream);
     attention({.q = query,
                .y = attended,
                .kv = params.kv,

@@ -26,7 +26,7 @@ using server::HttpRequest;
 using server::HttpResponse;
 using server::Responder;
 
-constexpr std::chrono::seconds kPatience{20};  // until the engine's thread has answered
+constexpr std::chrono::seconds kTimeout{20};  // until the engine's thread has answered
 
 // The bits of an input's first byte; '0' has none of these, 'p' the last one.
 struct Client {
@@ -222,7 +222,7 @@ class FuzzedServer {
   // Runs what is ready, and then, while `done` does not hold, what the engine's thread brings.
   template <class Done>
   void run_until(Done done) {
-    const auto limit = std::chrono::steady_clock::now() + kPatience;
+    const auto limit = std::chrono::steady_clock::now() + kTimeout;
     const auto guard = asio::make_work_guard(host_.context);
     for (;;) {
       host_.context.restart();

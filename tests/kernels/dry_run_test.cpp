@@ -100,17 +100,17 @@ TEST_P(DryRunOf, Attention) {
         .head_dim = kDryHeadDim},
        lane_);
   expect_last<RopeParams>(1);
-  kv_append({.k = k_, .v = k_, .kv = kv_, .sequences = sequences_}, lane_);
-  expect_last<KvAppendParams>(2);
-  rope_append({.q = q_,
-               .k = k_,
-               .v = k_,
-               .positions = stand_in_array<std::int32_t>(),
-               .inv_freq = stand_in_array<float>(),
-               .kv = kv_,
-               .sequences = sequences_},
-              lane_);
-  expect_last<RopeAppendParams>(3);
+  kv_write({.k = k_, .v = k_, .kv = kv_, .sequences = sequences_}, lane_);
+  expect_last<KvWriteParams>(2);
+  rope_kv_write({.q = q_,
+                 .k = k_,
+                 .v = k_,
+                 .positions = stand_in_array<std::int32_t>(),
+                 .inv_freq = stand_in_array<float>(),
+                 .kv = kv_,
+                 .sequences = sequences_},
+                lane_);
+  expect_last<RopeKvWriteParams>(3);
   copy_pages({.data = stand_in_memory(),
               .num_halves = 2,
               .num_pages = 3,
@@ -150,17 +150,17 @@ TEST_P(DryRunOf, LatentAttention) {
                .y_stride = 6},
               lane_);
   expect_last<HeadLinearParams>(1);
-  latent_append({.q = stand_in_tensor(kDryTokens, 16),
-                 .latent = stand_in_tensor(kDryTokens, 12),
-                 .query = stand_in_tensor(kDryTokens, 24),
-                 .positions = stand_in_array<std::int32_t>(),
-                 .inv_freq = stand_in_array<float>(),
-                 .num_heads = 2,
-                 .rope_dim = 4,
-                 .kv = latents,
-                 .sequences = sequences_},
-                lane_);
-  expect_last<LatentAppendParams>(2);
+  latent_kv_write({.q = stand_in_tensor(kDryTokens, 16),
+                   .latent = stand_in_tensor(kDryTokens, 12),
+                   .query = stand_in_tensor(kDryTokens, 24),
+                   .positions = stand_in_array<std::int32_t>(),
+                   .inv_freq = stand_in_array<float>(),
+                   .num_heads = 2,
+                   .rope_dim = 4,
+                   .kv = latents,
+                   .sequences = sequences_},
+                  lane_);
+  expect_last<LatentKvWriteParams>(2);
 }
 
 TEST_P(DryRunOf, Experts) {

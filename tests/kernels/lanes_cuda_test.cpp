@@ -1,9 +1,9 @@
 // Operators on lanes of few SMs: their grids shrink, blocks go on to what others would have taken, and no bit changes.
 // Enough rows for several rounds on the smallest lane. attention_cuda_test.cpp and the tests of linear/ have their own.
 #include "kernels/attention/copy_pages.h"
-#include "kernels/attention/kv_append.h"
+#include "kernels/attention/kv_write.h"
 #include "kernels/attention/rope.h"
-#include "kernels/attention/rope_append.h"
+#include "kernels/attention/rope_kv_write.h"
 #include "kernels/cuda_operands.h"
 #include "kernels/linear/linear.h"
 #include "kernels/rows/embedding.h"
@@ -186,31 +186,31 @@ TEST_F(LanesOnGpu, RopeKeepsItsBits) {
       });
 }
 
-TEST_F(LanesOnGpu, KvAppendKeepsItsBytes) {
+TEST_F(LanesOnGpu, KvWriteKeepsItsBytes) {
   for (const GpuRows::Placement placement : {kPacked, kUneven})
     for (const auto* shape : {&kFewTokens, &kManyTokens})
       expect_same_on_every_lane([&](const Lane& lane) {
         const Heads heads(*shape, placement);
-        kv_append({heads.k(), heads.v(), heads.kv, heads.sequences()}, lane);
+        kv_write({heads.k(), heads.v(), heads.kv, heads.sequences()}, lane);
         lane.stream.synchronize();
         return std::pair(heads.keys.values(), heads.values.values());
       });
 }
 
-TEST_F(LanesOnGpu, RopeAppendKeepsItsBytes) {
+TEST_F(LanesOnGpu, RopeKvWriteKeepsItsBytes) {
   for (const auto* shape : {&kFewTokens, &kManyTokens})
     for (const OlderKeys older_keys : {OlderKeys::in_flight, OlderKeys::in_place})
       expect_same_on_every_lane([&](const Lane& lane) {
         const Heads heads(*shape, kPacked);
-        rope_append({.q = heads.q(),
-                     .k = heads.k(),
-                     .v = heads.v(),
-                     .positions = heads.positions.data(),
-                     .inv_freq = heads.inv_freq.data(),
-                     .kv = heads.kv,
-                     .sequences = heads.sequences(),
-                     .older_keys = older_keys},
-                    lane);
+        rope_kv_write({.q = heads.q(),
+                       .k = heads.k(),
+                       .v = heads.v(),
+                       .positions = heads.positions.data(),
+                       .inv_freq = heads.inv_freq.data(),
+                       .kv = heads.kv,
+                       .sequences = heads.sequences(),
+                       .older_keys = older_keys},
+                      lane);
         lane.stream.synchronize();
         const Rows after = heads.qkv.rows();
         Bits queries;

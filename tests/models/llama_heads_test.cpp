@@ -158,12 +158,12 @@ TEST_P(LlamaHeadsKernels, AreTheFastOnes) {
 
   const auto prompt = kernels_after({200, 0, 0});
   EXPECT_THAT(prompt, Contains(names("attention_prefill")));
-  EXPECT_THAT(prompt, Contains(names("rope_append_packs")));
+  EXPECT_THAT(prompt, Contains(names("rope_kv_write_packs")));
   const auto decode = kernels_after({1, 0, 0});
   EXPECT_THAT(decode, Contains(names("attention_decode")));
   EXPECT_THAT(decode, Contains(names("plan_decode_blocks")));
   EXPECT_THAT(decode, Contains(names("linear_stream")));
-  EXPECT_THAT(decode, Contains(names("rope_append_packs")));
+  EXPECT_THAT(decode, Contains(names("rope_kv_write_packs")));
   EXPECT_THAT(decode, Each(Not(names("attention_prefill"))));
   const auto both = kernels_after({1, 100, 16});
   EXPECT_THAT(both, Contains(names("attention_prefill")));

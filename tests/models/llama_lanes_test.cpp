@@ -231,7 +231,7 @@ TEST_F(LlamaLanes, NoKernelOfAStepHasMoreBlocksThanTheSmsHold) {
 TEST_F(LlamaLanes, AStepOfTheWholeDeviceHasMoreBlocksThanAFewSmsHold) {
   constexpr int kFew = 16;
   const auto more_than_few = [](const RecordedKernel& kernel) { return kernel.blocks > kFew * kernel.blocks_of_sm; };
-  for (const char* name : {"embedding_packs", "rope_append_packs", "attention_prefill"}) {
+  for (const char* name : {"embedding_packs", "rope_kv_write_packs", "attention_prefill"}) {
     std::vector<RecordedKernel> kernels = kernels_of_step(0, {300, 200, 90});
     std::erase_if(kernels, [&](const RecordedKernel& kernel) { return !is_any_of(kernel, {name}); });
     EXPECT_TRUE(!kernels.empty() && std::ranges::all_of(kernels, more_than_few)) << name;

@@ -295,7 +295,7 @@ struct NameOfCall {
     return call.residual.data != nullptr ? "add_norm" : "norm";
   }
   std::string operator()(const LinearParams& call) const { return std::string(name_of(call.role)); }
-  std::string operator()(const RopeAppendParams&) const { return "rope_append"; }
+  std::string operator()(const RopeKvWriteParams&) const { return "rope_kv_write"; }
   std::string operator()(const AttentionParams& call) const { return fmt::format("attention {}", call.window); }
   std::string operator()(const AttentionPlanParams& call) const { return fmt::format("plan {}", call.window); }
   std::string operator()(const SwigluParams&) const { return "swiglu"; }
@@ -324,9 +324,9 @@ TEST(LlamaDryRun, NamesTheOperatorsOfAStepInOrder) {
   };
   EXPECT_THAT(names(DeviceKind::cpu, 4),
               testing::ElementsAre("embedding",  //
-                                   "norm", "qkv", "rmsnorm 4 heads", "rmsnorm 2 heads", "rope_append", "attention 0",
+                                   "norm", "qkv", "rmsnorm 4 heads", "rmsnorm 2 heads", "rope_kv_write", "attention 0",
                                    "output", "add_norm", "gate_up", "swiglu", "down",  //
-                                   "add_norm", "qkv", "rmsnorm 4 heads", "rmsnorm 2 heads", "rope_append",
+                                   "add_norm", "qkv", "rmsnorm 4 heads", "rmsnorm 2 heads", "rope_kv_write",
                                    "attention 33", "output", "add_norm", "gate_up", "swiglu", "down",  //
                                    "add_norm", "logits"));
   const auto on_gpu = names(DeviceKind::cuda, 2);

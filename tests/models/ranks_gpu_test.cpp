@@ -180,7 +180,7 @@ class FaultyModel : public Model {
     return model_->run(step, kv, arena, execution);
   }
 
-  static inline std::atomic<bool> armed = false;  // not in rehearsals
+  static inline std::atomic<bool> armed = false;  // not in warm-ups
 
  private:
   std::unique_ptr<Model> model_;

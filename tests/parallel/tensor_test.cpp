@@ -120,16 +120,16 @@ TEST(TensorStrategy, GivesEveryRankTheLogitsOfTheWholeVocabulary) {
   });
 }
 
-TEST(TensorStrategy, ComputesByItselfInARehearsal) {
-  bool rehearses = true;
-  TensorStrategy alone(ModelRank{.alone = &rehearses}, {0, 4}, kVocabulary);
+TEST(TensorStrategy, ComputesByItselfInAWarmUp) {
+  bool warms_up = true;
+  TensorStrategy alone(ModelRank{.alone = &warms_up}, {0, 4}, kVocabulary);
   ThreadPool pool(1);
   Stream stream(pool);
   std::vector<float> x(2 * kHidden, 1), y(2 * kVocabulary), matrix(4 * kHidden, 1);
   alone.logits(view(x, kHidden), rows_of(matrix, {0, 4}), view(y, kVocabulary), stream);
   stream.synchronize();
   EXPECT_EQ(y[0], kHidden);
-  rehearses = false;
+  warms_up = false;
   EXPECT_THROW(alone.logits(view(x, kHidden), rows_of(matrix, {0, 4}), view(y, kVocabulary), stream), InvalidArgument);
   stream.synchronize();  // the product was enqueued
 }

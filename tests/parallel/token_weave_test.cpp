@@ -1,4 +1,4 @@
-// Two parts in turns: what waits for what, the same bits as one after the other, and errors of the transfer lane.
+// Two parts interleaved: what waits for what, the same bits as one after the other, and errors of the transfer lane.
 #include "parallel/token_weave.h"
 
 #include <gtest/gtest.h>
@@ -237,7 +237,7 @@ class MeetingStrategy : public LocalStrategy {
   std::atomic<int> exchanges = 0, computations = 0;  // that have begun
 
   void run(const Blocks& blocks, std::span<const PartRows> parts, const Execution& execution) override {
-    run_in_turns(*this, blocks, parts, execution);
+    run_interleaved(*this, blocks, parts, execution);
   }
   void normalize(const Hidden&, const Norm&, Tensor, const Lane& lane) override {
     lane.stream.enqueue([this, call = calls_++](ThreadPool&) {

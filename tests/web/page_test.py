@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import fake_server  # noqa: E402
 
 SKIPPED = 77
-PATIENCE = 60  # seconds, until a step must have happened; nothing is measured
+TIMEOUT = 60  # seconds, until a step must have happened; nothing is measured
 
 
 def find_chromium():
@@ -53,7 +53,7 @@ class Page:
         """Answers that the server has broken off because the page went away."""
         if server:
             return server.num_broken_off
-        with urllib.request.urlopen(self.url.rstrip("/") + "/live", timeout=PATIENCE) as reply:
+        with urllib.request.urlopen(self.url.rstrip("/") + "/live", timeout=TIMEOUT) as reply:
             return json.load(reply)["totals"]["cancelled"]
 
     def find(self, selector):
@@ -65,7 +65,7 @@ class Page:
     def until(self, what, condition):
         from selenium.common.exceptions import StaleElementReferenceException
         from selenium.webdriver.support.ui import WebDriverWait
-        wait = WebDriverWait(self.driver, PATIENCE, ignored_exceptions=(StaleElementReferenceException,))
+        wait = WebDriverWait(self.driver, TIMEOUT, ignored_exceptions=(StaleElementReferenceException,))
         return wait.until(lambda _: condition(), what)
 
     def open(self):
@@ -360,7 +360,7 @@ def main():
         driver.quit()
         if process:
             process.terminate()
-            failed += process.wait(timeout=PATIENCE) != 0
+            failed += process.wait(timeout=TIMEOUT) != 0
     sys.exit(1 if failed else 0)
 
 

@@ -1,4 +1,4 @@
-// Cases of rope_append, latent_append and attention.
+// Cases of rope_kv_write, latent_kv_write and attention.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -127,7 +127,7 @@ std::vector<float> attention_on_cpu(Stream& stream, const AttentionParams& param
 }
 
 // Keys or values of a few tokens in the cache, head after head.
-std::vector<float> appended(const void* pages, const PagedKv& kv, std::span<const std::int64_t> tokens, int context) {
+std::vector<float> written(const void* pages, const PagedKv& kv, std::span<const std::int64_t> tokens, int context) {
   std::vector<float> values;
   std::vector<float> row(static_cast<std::size_t>(kv.head_dim));
   for (const std::int64_t token : tokens)
@@ -166,7 +166,7 @@ OperatorCase case_of(const AttentionParams& call, const OperatorStep& step) {
                            window > 0 ? fmt::format(", window {}", window) : ""),
       .bytes = kv_bytes + bytes_of(call.q) + values_share * bytes_of(call.y),
       .flops = 2.0 * (1 + values_share) * step.batch * seen_keys(step, window) * static_cast<double>(call.q.columns),
-      .of_peer = {{"window", window}},
+      .of_baseline = {{"window", window}},
       .set_bytes = static_cast<std::size_t>(kv_bytes)};
   result.prepare = [call, pages = pages_of(step), context = step.context, tokens = step.tokens](Operands& operands,
                                                                                                 int sets) {
@@ -214,12 +214,12 @@ OperatorCase case_of(const AttentionParams& call, const OperatorStep& step) {
   return result;
 }
 
-OperatorCase case_of(const LatentAppendParams& call, const OperatorStep& step) {
+OperatorCase case_of(const LatentKvWriteParams& call, const OperatorStep& step) {
   const auto rows = static_cast<double>(call.q.rows);
   const double cached = rows * call.kv.head_dim * static_cast<double>(size_of(call.kv.dtype));
   const double rotated = rows * call.num_heads * call.rope_dim * static_cast<double>(size_of(call.q.dtype));
   OperatorCase result{
-      .name = "latent_append",
+      .name = "latent_kv_write",
       .shape = fmt::format("{} x ({} x {} + {})", call.q.rows, call.num_heads, call.rope_dim, call.kv.head_dim),
       .bytes = 2 * rotated + bytes_of(call.latent) + cached};
   result.prepare = [call, pages = pages_of(step), context = step.context, step_tokens = step.tokens](Operands& operands,
@@ -227,7 +227,7 @@ OperatorCase case_of(const LatentAppendParams& call, const OperatorStep& step) {
     std::vector<std::int32_t> positions(static_cast<std::size_t>(call.q.rows));
     for (std::size_t row = 0; row < positions.size(); ++row)
       positions[row] = context + static_cast<std::int32_t>(row) % step_tokens;
-    LatentAppendParams params = call;
+    LatentKvWriteParams params = call;
     params.q = operands.like(call.q);
     params.latent = operands.like(call.latent);
     // Where latent attention is expanded, queries are rotated in place.
@@ -237,14 +237,14 @@ OperatorCase case_of(const LatentAppendParams& call, const OperatorStep& step) {
     params.kv = random_pages(operands, call.kv, pages.num_pages);
     params.sequences = on_device(operands, call.sequences, pages);
     PreparedOperator prepared;
-    prepared.call = [params, &operands](int) { latent_append(params, operands.stream()); };
+    prepared.call = [params, &operands](int) { latent_kv_write(params, operands.stream()); };
     prepared.check = [params, &operands, pages, context, step_tokens] {
-      latent_append(params, operands.stream());
+      latent_kv_write(params, operands.stream());
       const auto tokens = sampled(step_tokens, kCheckedTokens);  // of the first sequence
       const std::vector<float> latents = HostRows(operands.stream(), params.latent, tokens).floats();
       const std::span table(pages.table.data(), static_cast<std::size_t>(pages.pages_per_sequence));
       const HostPages kv = download_pages(operands.stream(), params.kv, table);
-      std::vector<float> got = appended(kv.view.keys, kv.view, tokens, context), wanted = latents;
+      std::vector<float> got = written(kv.view.keys, kv.view, tokens, context), wanted = latents;
       // The latents, which stay as they are; tests have the rotated part.
       const auto width = static_cast<std::size_t>(params.kv.head_dim);
       for (std::size_t i = 0; i < got.size(); ++i)
@@ -257,10 +257,10 @@ OperatorCase case_of(const LatentAppendParams& call, const OperatorStep& step) {
   return result;
 }
 
-OperatorCase case_of(const RopeAppendParams& call, const OperatorStep& step) {
+OperatorCase case_of(const RopeKvWriteParams& call, const OperatorStep& step) {
   const double appended_bytes =
       2 * static_cast<double>(call.k.rows * call.k.columns) * static_cast<double>(size_of(call.kv.dtype));
-  OperatorCase result{.name = "rope_append",
+  OperatorCase result{.name = "rope_kv_write",
                       .shape = fmt::format("{} x ({} + 2 x {})", call.q.rows, call.q.columns, call.k.columns),
                       .bytes = 2 * bytes_of(call.q) + bytes_of(call.k) + bytes_of(call.v) + appended_bytes};
   result.prepare = [call, pages = pages_of(step), context = step.context, step_tokens = step.tokens](Operands& operands,
@@ -269,7 +269,7 @@ OperatorCase case_of(const RopeAppendParams& call, const OperatorStep& step) {
     std::vector<std::int32_t> positions(static_cast<std::size_t>(call.q.rows));
     for (std::size_t row = 0; row < positions.size(); ++row)
       positions[row] = context + static_cast<std::int32_t>(row) % step_tokens;
-    RopeAppendParams params = call;
+    RopeKvWriteParams params = call;
     params.q = operands.like(call.q);
     params.k = operands.like(call.k);
     params.v = operands.like(call.v);
@@ -278,13 +278,13 @@ OperatorCase case_of(const RopeAppendParams& call, const OperatorStep& step) {
     params.kv = random_pages(operands, call.kv, pages.num_pages);
     params.sequences = on_device(operands, call.sequences, pages);
     PreparedOperator prepared;
-    prepared.call = [params, &operands](int) { rope_append(params, operands.stream()); };
+    prepared.call = [params, &operands](int) { rope_kv_write(params, operands.stream()); };
     prepared.check = [params, &operands, positions, inv_freq, pages, context, step_tokens] {
       const auto tokens = sampled(step_tokens, kCheckedTokens);  // of the first sequence
       HostRows q = HostRows(operands.stream(), params.q, tokens).widened();
       HostRows k = HostRows(operands.stream(), params.k, tokens).widened();
       const HostRows v = HostRows(operands.stream(), params.v, tokens).widened();
-      rope_append(params, operands.stream());
+      rope_kv_write(params, operands.stream());
       const std::vector<std::int32_t> positions_of_tokens = values_at<std::int32_t>(positions, tokens);
       on_cpu([&](Stream& cpu) {
         rope({.q = q.tensor(),
@@ -298,8 +298,8 @@ OperatorCase case_of(const RopeAppendParams& call, const OperatorStep& step) {
       const std::span table(pages.table.data(), static_cast<std::size_t>(pages.pages_per_sequence));
       const HostPages kv = download_pages(operands.stream(), params.kv, table);
       return std::max({relative_error(HostRows(operands.stream(), params.q, tokens).floats(), q.floats()),
-                       relative_error(appended(kv.view.keys, kv.view, tokens, context), k.floats()),
-                       relative_error(appended(kv.view.values, kv.view, tokens, context), v.floats())});
+                       relative_error(written(kv.view.keys, kv.view, tokens, context), k.floats()),
+                       relative_error(written(kv.view.values, kv.view, tokens, context), v.floats())});
     };
     prepared.most_error = roundings({call.q.dtype, call.kv.dtype}, 3) + 1e-6;
     return prepared;

@@ -70,9 +70,9 @@ void add_output_options(CLI::App& command, BenchOptions& options) {
   add_json_option(command, options.json_file);
 }
 
-void add_peer_option(CLI::App& command, BenchOptions& options) {
+void add_baseline_option(CLI::App& command, BenchOptions& options) {
   command
-      .add_option("--compare", options.peer,
+      .add_option("--compare", options.baseline,
                   "A baseline to time interleaved with Heddle: llama.cpp on the CPU, torch on a GPU (bench/README.md)")
       ->type_name("NAME");
 }
@@ -117,7 +117,7 @@ void add_decode(CLI::App& bench) {
   add_number_option<int>(*command, "--tokens", options->tokens, "Steps of a sample; default 16",
                          {.min = 1, .max = 4096});
   add_page_size_option(*command, *options);
-  add_peer_option(*command, *options);
+  add_baseline_option(*command, *options);
 }
 
 void add_prefill(CLI::App& bench) {
@@ -134,7 +134,7 @@ void add_prefill(CLI::App& bench) {
       "At most, in a step of all sequences; default: as the engine, 512 on the CPU and 4096 on a GPU",
       {.min = 1, .max = 1 << 17});
   add_page_size_option(*command, *options);
-  add_peer_option(*command, *options);
+  add_baseline_option(*command, *options);
 }
 
 void add_operator_benchmark(CLI::App& bench) {
@@ -169,7 +169,7 @@ void add_operator_benchmark(CLI::App& bench) {
   add_number_option<int>(*command, "--threads", options->model.threads, "Processor threads; default: all usable",
                          {.min = 1, .max = 1024});
   command
-      ->add_option("--compare", options->peer,
+      ->add_option("--compare", options->baseline,
                    "A baseline to time each operator with, interleaved: torch (bench/README.md)")
       ->type_name("NAME");
 }
@@ -181,7 +181,7 @@ void add_load(CLI::App& bench) {
                                     "written to one first",
                                     bench_load, options);
   add_model_options(*command, options->model);
-  add_peer_option(*command, *options);
+  add_baseline_option(*command, *options);
 }
 
 void add_tokenize_benchmark(CLI::App& bench) {

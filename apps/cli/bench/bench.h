@@ -25,7 +25,7 @@ struct BenchOptions {
   int repeats = 10;
   std::vector<std::string> operators;  // bench operator; empty: all
   int page_size = 0;                   // decode, prefill and operator; 0: the engine's default
-  std::string peer;       // the baseline of decode, prefill, operator and load: "llama.cpp", "torch"; empty: none
+  std::string baseline;   // the baseline of decode, prefill, operator and load: "llama.cpp", "torch"; empty: none
   std::string text_file;  // bench tokenize
   std::optional<std::string> json_file;  // set: write JSON; empty: to standard output, instead of the table
 };

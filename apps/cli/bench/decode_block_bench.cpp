@@ -18,7 +18,7 @@
 #include "fused/decode_block_sm90.h"
 #include "fused/decode_head_plan.h"
 #include "kernels/attention/attention.h"
-#include "kernels/attention/rope_append.h"
+#include "kernels/attention/rope_kv_write.h"
 #include "kernels/linear/linear.h"
 #include "kernels/rows/rmsnorm.h"
 
@@ -204,15 +204,15 @@ class DecodeBlockBench final : public BlockBench {
     rmsnorm({.x = delta_, .weight = norm_, .residual = residual_, .y = x_, .eps = 1e-5f}, lane_);
     linear({.x = x_, .weight = layer.qkv, .y = qkv_, .role = LinearRole::qkv}, lane_);
     const Tensor q = qkv_.column_slice(0, heads);
-    rope_append({.q = q,
-                 .k = qkv_.column_slice(heads, kv_heads),
-                 .v = qkv_.column_slice(heads + kv_heads, kv_heads),
-                 .positions = positions_,
-                 .inv_freq = inv_freq_,
-                 .kv = layer.kv,
-                 .sequences = sequences_,
-                 .older_keys = OlderKeys::in_place},
-                lane_);
+    rope_kv_write({.q = q,
+                   .k = qkv_.column_slice(heads, kv_heads),
+                   .v = qkv_.column_slice(heads + kv_heads, kv_heads),
+                   .positions = positions_,
+                   .inv_freq = inv_freq_,
+                   .kv = layer.kv,
+                   .sequences = sequences_,
+                   .older_keys = OlderKeys::in_place},
+                  lane_);
     attention({.q = q,
                .y = attended_,
                .kv = layer.kv,

@@ -97,7 +97,7 @@ struct FusedReport {
 void measure_case(const FusedBenchOptions& options, const FusedCaseMaker& maker, const FusedRank& rank,
                   FusedReport& report) {
   const auto one = maker.make(rank);
-  one->rehearse();
+  one->warm_up();
   rank.fabric.synchronize(rank.stream);
   rank.fabric.meet();
   const std::vector<FusedCase::Variant> timed = timed_of(*one);

@@ -55,7 +55,7 @@ class FusedCase {
   const std::function<void()>& gemm() const { return gemm_; }
   // Runs what a first call loads or allocates and does not wait for other ranks; on a GPU that must not happen while
   // another rank's kernel waits.
-  virtual void rehearse() {}
+  virtual void warm_up() {}
   void clear_result(const FusedRank& rank) const;
   // The largest error of an element of this rank's result, against float64. Looks at every element, or at some thousands
   // where there are more.

@@ -189,7 +189,7 @@ class GatherCase final : public LinearCase {
   std::int64_t largest_rows() const { return of_rows_ ? shards_.largest() : shape_.m; }
   std::int64_t largest_columns() const { return of_rows_ ? shape_.k : shards_.largest(); }
 
-  void rehearse() override { multiply(whole_.tensor()); }
+  void warm_up() override { multiply(whole_.tensor()); }
 
  private:
   // All-gather takes pieces of one length, so a shorter shard is padded. Even shards of rows lie as A does; others are
@@ -278,7 +278,7 @@ class ReduceCase final : public LinearCase {
       multiply(rows_.begin(rank), rows_.count(rank), rank * rows_.largest());
   }
 
-  void rehearse() override { multiply_all(); }
+  void warm_up() override { multiply_all(); }
 
   // Reduce-scatter takes pieces of one length, so a shorter one is padded.
   void scatter_pair() {

@@ -16,7 +16,7 @@
 #include "fused/latent_block/latent_block_sm90.h"
 #include "fused/latent_block/latent_block_traffic.h"
 #include "kernels/attention/attention.h"
-#include "kernels/attention/latent_append.h"
+#include "kernels/attention/latent_kv_write.h"
 #include "kernels/linear/head_linear.h"
 #include "kernels/linear/linear.h"
 #include "kernels/rows/rmsnorm.h"
@@ -154,7 +154,8 @@ class LatentBlockBench final : public BlockBench {
     const LatentBlockShape shape = block_shape(mapping, partials);
     if (!why_not_fused(shape, kBlockWeights, DeviceKind::cuda).empty() || partials > shape.units()) return false;
     if constexpr (kHaveCuda)
-      return latent_block_clusters(shape, kBlockWeights, device_.device()) >= (shape.meets() ? shape.units() : 1);
+      return latent_block_clusters(shape, kBlockWeights, device_.device()) >=
+             (shape.uses_grid_barriers() ? shape.units() : 1);
     return false;
   }
 
@@ -198,16 +199,16 @@ class LatentBlockBench final : public BlockBench {
                  .y = of_heads(query_, cached, shape_.latent_dim),
                  .y_stride = cached},
                 lane_);
-    latent_append({.q = q,
-                   .latent = latent,
-                   .query = query_,
-                   .positions = sequences_.positions,
-                   .inv_freq = inv_freq_,
-                   .num_heads = heads,
-                   .rope_dim = shape_.rope_dim,
-                   .kv = layer.kv,
-                   .sequences = sequences_.sequences},
-                  lane_);
+    latent_kv_write({.q = q,
+                     .latent = latent,
+                     .query = query_,
+                     .positions = sequences_.positions,
+                     .inv_freq = inv_freq_,
+                     .num_heads = heads,
+                     .rope_dim = shape_.rope_dim,
+                     .kv = layer.kv,
+                     .sequences = sequences_.sequences},
+                    lane_);
     attention({.q = query_,
                .y = attended_,
                .kv = layer.kv,

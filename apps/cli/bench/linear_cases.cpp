@@ -64,7 +64,7 @@ double flops_of(const LinearParams& call) {
          static_cast<double>(call.weight.in_features);
 }
 
-nlohmann::json for_peer(const LinearParams& call) {
+nlohmann::json for_baseline(const LinearParams& call) {
   return {{"out_features", call.weight.out_features},
           {"in_features", call.weight.in_features},
           {"role", std::string(name_of(call.role))},
@@ -78,9 +78,9 @@ OperatorCase case_of(const LinearParams& call, const OperatorStep&) {
                       .shape = shape_text(call),
                       .bytes = static_cast<double>(call.weight.size_bytes()) + bytes_of(call.x) + bytes_of(call.y),
                       .flops = flops_of(call),
-                      .of_peer = for_peer(call),
+                      .of_baseline = for_baseline(call),
                       .set_bytes = call.weight.size_bytes()};
-  result.of_peer["rows"] = call.x.rows;
+  result.of_baseline["rows"] = call.x.rows;
   result.prepare = [call](Operands& operands, int sets) {
     auto all = std::make_shared<std::vector<LinearParams>>();
     LinearParams next{.x = operands.like(call.x), .y = operands.like(call.y), .role = call.role};
@@ -116,7 +116,7 @@ OperatorCase case_of(const LinearSwigluParams& call, const OperatorStep&) {
       .shape = shape_text(product),
       .bytes = static_cast<double>(product.weight.size_bytes()) + bytes_of(product.x) + bytes_of(call.y),
       .flops = flops_of(product),
-      .of_peer = for_peer(product),
+      .of_baseline = for_baseline(product),
       .set_bytes = product.weight.size_bytes()};
   result.prepare = [call](Operands& operands, int sets) {
     auto all = std::make_shared<std::vector<LinearSwigluParams>>();

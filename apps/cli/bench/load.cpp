@@ -16,9 +16,9 @@
 #include "base/error.h"
 #include "base/pinned_buffer.h"
 #include "base/stream.h"
+#include "cli/bench/baseline.h"
 #include "cli/bench/bench.h"
 #include "cli/bench/device.h"
-#include "cli/bench/peer.h"
 #include "cli/bench/record.h"
 #include "cli/bench/steps.h"
 #include "cli/format_text.h"
@@ -175,9 +175,9 @@ BenchResult measure(const BenchOptions& options, const InterruptGuard& guard) {
   const int threads = num_threads(model, discover_cpu().usable_threads);
   const std::unique_ptr<ModelSource> source = open_model(model.model);
   load_once(model, threads, nullptr);  // brings the files into the page cache
-  std::optional<BenchPeer> peer;
-  if (!options.peer.empty()) {
-    peer.emplace(options.peer);
+  std::optional<BenchBaseline> baseline;
+  if (!options.baseline.empty()) {
+    baseline.emplace(options.baseline);
     const std::int64_t vocab_size = describe_model(source->config()).vocab_size.value_or(1);
     json request = tokens_json(kFirstToken, vocab_size);
     request.update({{"mode", "load"},
@@ -185,14 +185,14 @@ BenchResult measure(const BenchOptions& options, const InterruptGuard& guard) {
                     {"fingerprint", fingerprint_of(*source)},
                     {"threads", threads},
                     {"step_tokens", 1}});
-    peer->prepare(request);
-    peer->sample();
+    baseline->prepare(request);
+    baseline->sample();
   }
   LoadTimes times;
   UploadFloor floor;
   constexpr int kMostReaders = 12;  // as in weights/weight_upload.cpp
   const bool on_gpu = device.kind == DeviceKind::cuda;
-  std::vector<double> peer_seconds;
+  std::vector<double> baseline_seconds;
   for (int i = 0; i < options.repeats; ++i) {
     stop_if_interrupted(guard);
     if (on_gpu) {
@@ -200,8 +200,8 @@ BenchResult measure(const BenchOptions& options, const InterruptGuard& guard) {
       floor.copy.push_back(seconds_to_copy(source->total_bytes(), device));
     }
     load_once(model, threads, &times);
-    std::this_thread::sleep_for(kPeerSettle);
-    if (peer) peer_seconds.push_back(peer->sample());
+    std::this_thread::sleep_for(kBaselineSettle);
+    if (baseline) baseline_seconds.push_back(baseline->sample());
   }
   const std::size_t bytes = source->total_bytes();
   BenchResult result;
@@ -230,15 +230,15 @@ BenchResult measure(const BenchOptions& options, const InterruptGuard& guard) {
       rows[1].push_back(fmt::format("{:.3f}", seconds));
     rows[1].push_back(fmt::format("{:.2f}", ratio));
   }
-  if (peer) {
-    result.fields["peer"] = peer->hello();
-    result.fields["peer_seconds"] = spread(peer_seconds);
-    result.fields["ratio_of_medians"] = median(peer_seconds) / median(times.total);
-    result.fields["paired_ratio"] = spread(ratios(peer_seconds, times.total));
-    rows[0].push_back(options.peer + " s");
+  if (baseline) {
+    result.fields["peer"] = baseline->hello();
+    result.fields["peer_seconds"] = spread(baseline_seconds);
+    result.fields["ratio_of_medians"] = median(baseline_seconds) / median(times.total);
+    result.fields["paired_ratio"] = spread(ratios(baseline_seconds, times.total));
+    rows[0].push_back(options.baseline + " s");
     rows[0].push_back("ratio");
-    rows[1].push_back(fmt::format("{:.3f}", median(peer_seconds)));
-    rows[1].push_back(fmt::format("{:.3f}", median(peer_seconds) / median(times.total)));
+    rows[1].push_back(fmt::format("{:.3f}", median(baseline_seconds)));
+    rows[1].push_back(fmt::format("{:.3f}", median(baseline_seconds) / median(times.total)));
   }
   result.table = table_text(rows);
   return result;

@@ -9,10 +9,10 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "cli/bench/baseline.h"
 #include "cli/bench/bench.h"
 #include "cli/bench/device.h"
 #include "cli/bench/operator.h"
-#include "cli/bench/peer.h"
 #include "cli/bench/record.h"
 #include "cli/bench/steps.h"
 #include "cli/bench/throughput.h"
@@ -44,7 +44,7 @@ struct Arithmetic {
 
 struct CaseSamples {
   std::vector<double> seconds;  // per sample
-  std::vector<double> peer_seconds;
+  std::vector<double> baseline_seconds;
   // Of all devices. Memory: GB/s just before the sample. Arithmetic: GFLOP/s, on a GPU measured once a run.
   std::vector<double> limits;
 };
@@ -131,11 +131,11 @@ class ModelBench {
     cases_ = kind == Kind::decode ? decode_cases(options) : prefill_cases(options, step_tokens);
     for (StepCase& one : cases_) one.step_tokens = std::min(one.step_tokens, one.num_tokens);
     for (const StepCase& one : cases_) check_length(one, *model);
-    if (!options.peer.empty()) {
-      if (on_gpu && options.peer == "llama.cpp")
+    if (!options.baseline.empty()) {
+      if (on_gpu && options.baseline == "llama.cpp")
         throw InputError("--compare llama.cpp is a baseline on the CPU: use --device cpu with it, or --compare torch");
       fingerprint_ = fingerprint_of(*source_);
-      peer_.emplace(options.peer);
+      baseline_.emplace(options.baseline);
     }
     device_ = std::make_unique<BenchDevice>(model->device(), threads_);
     runner_ = std::make_unique<StepRunner>(std::move(ranks), cases_, threads_, options.page_size, engine.split,
@@ -152,7 +152,8 @@ class ModelBench {
                        : Strings{"batch", "tokens", "context", "ms", "tokens/s", "TFLOP/s", "of arithmetic"};
     if (operators_ || !device_->on_gpu()) head.insert(head.end(), {"attention", "linear", "other"});
     if (operators_) head.emplace_back("gaps");
-    if (peer_) head.insert(head.end(), {options_.peer + " tokens/s", "ratio", "paired p10-p90", "argmax agrees"});
+    if (baseline_)
+      head.insert(head.end(), {options_.baseline + " tokens/s", "ratio", "paired p10-p90", "argmax agrees"});
     rows_.push_back(head);
     ordered_json gpu = gpu_record(device_->device());
     ordered_json cases = ordered_json::array();
@@ -171,12 +172,13 @@ class ModelBench {
     fields["weight_bytes_per_step"] = runner_->shape().weight_bytes_per_step;  // of one token
     if (const ExpertReads& experts = runner_->shape().experts; experts.num_experts > 0)
       fields["experts"] = {{"count", experts.num_experts}, {"per_token", experts.top_k}};
-    if (peer_) fields["peer"] = peer_->hello();
+    if (baseline_) fields["peer"] = baseline_->hello();
     fields["cases"] = std::move(cases);
-    BenchResult result{.fields = std::move(fields),
-                       .table = conditions_text(*device_, runner_->shape().dtype, peer_ ? &peer_->hello() : nullptr,
-                                                {.count = num_ranks_, .devices = devices_}) +
-                                table_text(rows_)};
+    BenchResult result{
+        .fields = std::move(fields),
+        .table = conditions_text(*device_, runner_->shape().dtype, baseline_ ? &baseline_->hello() : nullptr,
+                                 {.count = num_ranks_, .devices = devices_}) +
+                 table_text(rows_)};
     if (operators_) {
       result.table += "\nThe operators of these steps, each by itself:\n" + operators_->table();
       if (!operators_->wrong().empty())
@@ -200,7 +202,7 @@ class ModelBench {
     ordered_json result = {{"batch", one.batch}, {"context", one.context}, {"tokens", one.num_tokens}};
     if (kind_ == Kind::prefill) result["step_tokens"] = one.step_tokens;
     if (num_ranks_ > 1) result["prefix_tokens"] = runner_->prefix_tokens();
-    if (peer_) result["peer_case"] = prepare_peer(one);
+    if (baseline_) result["peer_case"] = prepare_baseline(one);
     const CaseSamples samples = take_turns();
     const ordered_json check = compare_logits();
     report_times(one, samples, result);
@@ -215,7 +217,7 @@ class ModelBench {
     return result;
   }
 
-  json prepare_peer(const StepCase& one) {
+  json prepare_baseline(const StepCase& one) {
     json request = tokens_json(one, runner_->shape().vocab_size);
     const LlamaConfig config = parse_llama_config(source_->config());
     const RopeFrequencies rope = rope_frequencies(config.rope, config.head_dim);
@@ -230,7 +232,7 @@ class ModelBench {
     request["dtype"] = std::string(name_of(runner_->shape().dtype));
     request["threads"] = threads_;
     request["step_tokens"] = one.step_tokens;
-    return peer_->prepare(request);
+    return baseline_->prepare(request);
   }
 
   CaseSamples take_turns() {
@@ -238,7 +240,7 @@ class ModelBench {
     // Before all samples: it takes a GPU to its power limit, which slows down what follows.
     if (kind_ == Kind::prefill && operators_) device_->flops_limit(runner_->shape().dtype);
     runner_->sample();
-    if (peer_) peer_->sample();
+    if (baseline_) baseline_->sample();
     for (int i = 0; i < options_.repeats; ++i) {
       stop_if_interrupted(guard_);
       // On a GPU the probe also switches back to this process: the first work after another process's turn takes 0.2 ms
@@ -246,12 +248,12 @@ class ModelBench {
       const double read_gbps = kind_ == Kind::decode || operators_ ? device_->read_gbps() : 0;
       const double limit = kind_ == Kind::decode ? read_gbps : device_->flops_limit(runner_->shape().dtype) / 1e9;
       samples.limits.push_back(devices_ * limit);
-      if (!operators_) std::this_thread::sleep_for(kPeerSettle);  // a GPU's probe leaves no spinning threads
+      if (!operators_) std::this_thread::sleep_for(kBaselineSettle);  // a GPU's probe leaves no spinning threads
       samples.seconds.push_back(runner_->sample());
-      if (!peer_) continue;
-      std::this_thread::sleep_for(kPeerSettle);
-      samples.peer_seconds.push_back(peer_->sample());
-      std::this_thread::sleep_for(kPeerSettle);
+      if (!baseline_) continue;
+      std::this_thread::sleep_for(kBaselineSettle);
+      samples.baseline_seconds.push_back(baseline_->sample());
+      std::this_thread::sleep_for(kBaselineSettle);
     }
     return samples;
   }
@@ -261,13 +263,13 @@ class ModelBench {
     const StepLogits ours = runner_->logits();
     if (!ours.finite) throw Failure("the logits of the timed steps are not finite: nothing of this run counts");
     ordered_json check = {{"finite", true}};
-    if (!peer_) return check;
-    const json answer = peer_->ask({{"check", {{"probes", ours.probes.size()}}}}, kPeerSampleLimit);
+    if (!baseline_) return check;
+    const json answer = baseline_->ask({{"check", {{"probes", ours.probes.size()}}}}, kBaselineSampleLimit);
     try {
       const auto argmax = answer.at("argmax").get<std::vector<std::int32_t>>();
       const auto probes = answer.at("probes").get<std::vector<float>>();
       if (argmax.size() != ours.argmax.size() || probes.size() != ours.probes.size())
-        throw_error<Failure>("baseline {}: {} rows and {} logits to compare, expected {} and {}", options_.peer,
+        throw_error<Failure>("baseline {}: {} rows and {} logits to compare, expected {} and {}", options_.baseline,
                              argmax.size(), probes.size(), ours.argmax.size(), ours.probes.size());
       int agree = 0;
       for (std::size_t i = 0; i < argmax.size(); ++i) agree += argmax[i] == ours.argmax[i] ? 1 : 0;
@@ -286,7 +288,7 @@ class ModelBench {
             fmt::format("heddle: warning: the baseline's likeliest token equals Heddle's in only {} of {} rows\n",
                         agree, argmax.size()));
     } catch (const json::exception&) {
-      throw_error<Failure>("baseline {}: its answer to a check is malformed", options_.peer);
+      throw_error<Failure>("baseline {}: its answer to a check is malformed", options_.baseline);
     }
     return check;
   }
@@ -358,9 +360,9 @@ class ModelBench {
         shares.push_back(work.total() / samples.seconds[i] / 1e9 / samples.limits[i]);
     }
     result["floor_share"] = spread(shares);
-    if (samples.peer_seconds.empty()) return;
-    result["peer_tokens_per_second"] = tokens / median(samples.peer_seconds);
-    result.update(beside_peer(samples.seconds, samples.peer_seconds));
+    if (samples.baseline_seconds.empty()) return;
+    result["peer_tokens_per_second"] = tokens / median(samples.baseline_seconds);
+    result.update(beside_baseline(samples.seconds, samples.baseline_seconds));
   }
 
   void add_row(const StepCase& one, const ordered_json& result) {
@@ -383,7 +385,7 @@ class ModelBench {
     if (result.contains("time_shares")) {
       for (const auto& [kind, part] : result.at("time_shares").items()) row.push_back(percent(part.get<double>()));
     }
-    if (peer_) {
+    if (baseline_) {
       const ordered_json& paired = result.at("paired_ratio");
       row.push_back(fmt::format("{:.2f}", number("peer_tokens_per_second")));
       row.push_back(fmt::format("{:.3f}", number("ratio_of_medians")));
@@ -406,7 +408,7 @@ class ModelBench {
   ordered_json parts_;       // of several ranks: how they add, and which steps are in two parts
   int devices_ = 1;          // that the ranks run on; the limit is that of one, measured, times as many
   std::string fingerprint_;  // of the model, for the baseline
-  std::optional<BenchPeer> peer_;
+  std::optional<BenchBaseline> baseline_;
   std::unique_ptr<BenchDevice> device_;
   std::unique_ptr<StepRunner> runner_;
   std::unique_ptr<Model> outline_;          // on a GPU, of what runner_ runs

@@ -59,8 +59,8 @@ OperatorTimes::OperatorTimes(BenchDevice& device, int repeats, std::set<std::str
                    "% of roofline", "us a step", "error"});
 }
 
-void OperatorTimes::compare_with(BenchPeer& peer, const std::string& name) {
-  peer_ = &peer;
+void OperatorTimes::compare_with(BenchBaseline& baseline, const std::string& name) {
+  baseline_ = &baseline;
   rows_.front().insert(rows_.front().end(), {name + " us", "ratio"});
 }
 
@@ -91,7 +91,7 @@ ordered_json OperatorTimes::measure(const OperatorStep& step) {
                    fmt::format("{:.1f}", 1e6 * step_floor),
                    step_seconds > 0 ? percent_text(step_floor / step_seconds) : "-",
                    fmt::format("{:.1f}", 1e6 * step_seconds), ""});
-  if (peer_ != nullptr) rows_.back().insert(rows_.back().end(), {"", ""});
+  if (baseline_ != nullptr) rows_.back().insert(rows_.back().end(), {"", ""});
   return {{"batch", step.batch},
           {"context", step.context},
           {"tokens", step.tokens},
@@ -139,13 +139,13 @@ ordered_json OperatorTimes::measure(const OperatorCase& one, const OperatorStep&
                    fmt::format("{:.2f}", 1e6 * floor), percent_text(floor / seconds),
                    fmt::format("{:.1f}", 1e6 * seconds * one.calls_per_step),
                    fmt::format("{:.1e}{}", error, right ? "" : " WRONG")});
-  if (peer_ == nullptr) return record;
-  if (samples.peer_seconds.empty()) {
+  if (baseline_ == nullptr) return record;
+  if (samples.baseline_seconds.empty()) {
     rows_.back().insert(rows_.back().end(), {"-", "-"});
     return record;
   }
-  record.update(beside_peer(samples.seconds, samples.peer_seconds));
-  rows_.back().insert(rows_.back().end(), {fmt::format("{:.2f}", 1e6 * median(samples.peer_seconds)),
+  record.update(beside_baseline(samples.seconds, samples.baseline_seconds));
+  rows_.back().insert(rows_.back().end(), {fmt::format("{:.2f}", 1e6 * median(samples.baseline_seconds)),
                                            fmt::format("{:.3f}", record.at("ratio_of_medians").get<double>())});
   return record;
 }
@@ -153,14 +153,14 @@ ordered_json OperatorTimes::measure(const OperatorCase& one, const OperatorStep&
 OperatorTimes::Samples OperatorTimes::take_turns(const OperatorCase& one, const PreparedOperator& prepared,
                                                  const OperatorStep& step, Sample sample, ordered_json& record) {
   const auto call = [&](int i) { prepared.call(i % sample.sets); };
-  if (peer_ == nullptr) return {.seconds = device_.seconds_per_call(sample.calls, repeats_, call)};
-  nlohmann::json request = peer_step(step);
-  request.update(one.of_peer);
+  if (baseline_ == nullptr) return {.seconds = device_.seconds_per_call(sample.calls, repeats_, call)};
+  nlohmann::json request = baseline_step(step);
+  request.update(one.of_baseline);
   request["operator"] = one.name.substr(0, one.name.find(' '));
   request["sets"] = sample.sets;
   request["calls"] = sample.calls;
   request["threads"] = device_.threads();
-  const nlohmann::json ready = peer_->prepare(request);
+  const nlohmann::json ready = baseline_->prepare(request);
   record["peer_case"] = ready;
   if (const auto refused = ready.find("refused"); refused != ready.end()) {
     log_warning("the baseline does not run {}: {}", one.name, refused->dump());
@@ -170,18 +170,18 @@ OperatorTimes::Samples OperatorTimes::take_turns(const OperatorCase& one, const 
   Samples samples;
   for (int i = 0; i < repeats_; ++i) {
     stop_if_interrupted(guard_);
-    ours();  // not counted, and the peer does not count its first either
+    ours();  // not counted, and the baseline does not count its first either
     samples.seconds.push_back(ours());
-    std::this_thread::sleep_for(kPeerSettle);
-    samples.peer_seconds.push_back(peer_->sample());
-    std::this_thread::sleep_for(kPeerSettle);
+    std::this_thread::sleep_for(kBaselineSettle);
+    samples.baseline_seconds.push_back(baseline_->sample());
+    std::this_thread::sleep_for(kBaselineSettle);
   }
   return samples;
 }
 
 BenchResult bench_operator(const BenchOptions& options) {
   const InterruptGuard guard;
-  if (options.peer == "llama.cpp")
+  if (options.baseline == "llama.cpp")
     throw InputError("--compare llama.cpp is a baseline of decode and prefill, of whole models; operators have torch");
   const bool known = find_known_shape(options.model.model) != nullptr;
   const std::unique_ptr<ModelSource> source = open_model(known ? "synth:" + options.model.model : options.model.model);
@@ -191,10 +191,10 @@ BenchResult bench_operator(const BenchOptions& options) {
                           return std::string();
                         }).device;
   BenchDevice bench(device, num_threads(options.model, discover_cpu().usable_threads));
-  std::optional<BenchPeer> peer;
-  if (!options.peer.empty()) peer.emplace(options.peer + "-operators");
+  std::optional<BenchBaseline> baseline;
+  if (!options.baseline.empty()) baseline.emplace(options.baseline + "-operators");
   OperatorTimes times(bench, options.repeats, {options.operators.begin(), options.operators.end()}, guard);
-  if (peer) times.compare_with(*peer, options.peer);
+  if (baseline) times.compare_with(*baseline, options.baseline);
   const std::unique_ptr<Model> outline =
       outline_model(*source, {.device = device, .dtype = options.model.dtype, .compute = options.model.compute});
   OperatorStep step{.model = *outline,
@@ -203,7 +203,7 @@ BenchResult bench_operator(const BenchOptions& options) {
                     .page_size = options.page_size > 0 ? options.page_size : default_page_size(device)};
   BenchResult result{.fields = {{"device", name_of(device)}, {"gpu", gpu_record(device)}}};
   result.fields["dtype_of_weights"] = std::string(name_of(step.dtype()));
-  if (peer) result.fields["peer"] = peer->hello();
+  if (baseline) result.fields["peer"] = baseline->hello();
   ordered_json cases = ordered_json::array();
   std::vector<std::pair<int, int>> wanted = options.cases;
   if (wanted.empty())
@@ -216,7 +216,7 @@ BenchResult bench_operator(const BenchOptions& options) {
   }
   if (result.fields["gpu"].is_object()) result.fields["gpu"]["clock_mhz_after"] = gpu_record(device)["clock_mhz"];
   result.fields["cases"] = std::move(cases);
-  result.table = conditions_text(bench, step.dtype(), peer ? &peer->hello() : nullptr) + times.table();
+  result.table = conditions_text(bench, step.dtype(), baseline ? &baseline->hello() : nullptr) + times.table();
   if (!times.wrong().empty())
     result.failure = fmt::format("{} is not what the CPU computes: nothing of its time counts", times.wrong());
   return result;

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "cli/bench/baseline.h"
 #include "cli/bench/device.h"
 #include "cli/bench/operator_cases.h"
-#include "cli/bench/peer.h"
 #include "cli/interrupt.h"
 
 namespace heddle {
@@ -18,8 +18,9 @@ class OperatorTimes {
   // `wanted`: of operator_names(); empty: all.
   OperatorTimes(BenchDevice& device, int repeats, std::set<std::string> wanted, const InterruptGuard& guard);
 
-  // From now on each operator is timed in turns with `peer`, which lives as long. A peer may refuse an operator.
-  void compare_with(BenchPeer& peer, const std::string& name);
+  // From now on each operator is timed interleaved with `baseline`, which lives as long. A baseline may reject an
+  // operator.
+  void compare_with(BenchBaseline& baseline, const std::string& name);
 
   // {"batch", "context", "tokens", "page_size", "operators": [...], "seconds_per_step", "floor_seconds_per_step"} of
   // all operators of the step, and rows of the table.
@@ -30,11 +31,11 @@ class OperatorTimes {
 
  private:
   struct Samples {
-    std::vector<double> seconds;       // a call
-    std::vector<double> peer_seconds;  // none: without a peer, or it has refused
+    std::vector<double> seconds;           // a call
+    std::vector<double> baseline_seconds;  // none: without a baseline, or it rejects the operator
   };
 
-  // `calls` calls, which take `sets` sets of operands in turns.
+  // `calls` calls, which alternate between `sets` sets of operands.
   struct Sample {
     int sets, calls;
   };
@@ -47,7 +48,7 @@ class OperatorTimes {
   int repeats_;
   std::set<std::string> wanted_;
   const InterruptGuard& guard_;
-  BenchPeer* peer_ = nullptr;
+  BenchBaseline* baseline_ = nullptr;
   std::vector<std::vector<std::string>> rows_;
   std::string wrong_;
 };

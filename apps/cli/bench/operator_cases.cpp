@@ -22,7 +22,7 @@ struct TimedCase {
 
   // No model's forward pass has these by themselves.
   std::optional<OperatorCase> operator()(const RopeParams&) const { return std::nullopt; }
-  std::optional<OperatorCase> operator()(const KvAppendParams&) const { return std::nullopt; }
+  std::optional<OperatorCase> operator()(const KvWriteParams&) const { return std::nullopt; }
 
   // The executor's.
   std::optional<OperatorCase> operator()(const CopyPagesParams&) const { return std::nullopt; }
@@ -49,7 +49,7 @@ std::vector<OperatorCall> calls_of(const OperatorStep& step) {
 
 }  // namespace
 
-nlohmann::json peer_step(const OperatorStep& step) {
+nlohmann::json baseline_step(const OperatorStep& step) {
   const ModelDescription& sizes = step.sizes;
   return {{"mode", "operator"},
           {"device", name_of(step.model.device())},
@@ -84,10 +84,10 @@ std::vector<OperatorCase> operator_cases(const OperatorStep& step) {
 
 const std::vector<std::string>& operator_names() {
   static const std::vector<std::string> names{
-      "embedding",          "rmsnorm",        "linear",          "linear_swiglu",
-      "rope_append",        "attention",      "swiglu",          "gather_rows",
-      "head_linear",        "latent_append",  "route",           "group_rows",
-      "grouped_linear",     "grouped_swiglu", "combine_experts", "gather_latents",
+      "embedding",          "rmsnorm",         "linear",          "linear_swiglu",
+      "rope_kv_write",      "attention",       "swiglu",          "gather_rows",
+      "head_linear",        "latent_kv_write", "route",           "group_rows",
+      "grouped_linear",     "grouped_swiglu",  "combine_experts", "gather_latents",
       "expanded_attention", "mixture"};
   return names;
 }

@@ -17,7 +17,7 @@ namespace heddle {
 // A step of `batch` sequences, each of `tokens` new tokens after `context`; a row of logits for each sequence.
 struct OperatorStep {
   Model& model;            // an outline is enough
-  ModelDescription sizes;  // of the model, for a peer
+  ModelDescription sizes;  // of the model, for a baseline
   int batch = 1;
   int context = 0;
   int tokens = 1;
@@ -27,7 +27,7 @@ struct OperatorStep {
   DType dtype() const { return model.shape().dtype; }  // of most weights, and of the cache
 };
 
-// A case with operands: several sets, which calls take in turns.
+// A case with operands: several sets, between which calls alternate.
 struct PreparedOperator {
   std::function<void(int set)> call;  // enqueues on the operands' stream
   // Calls once and gives the error against the CPU's operator, of rows where there are many: relative_error.
@@ -41,13 +41,13 @@ struct OperatorCase {
   int calls_per_step = 1;
   double bytes = 0;  // that a call has to read and write, each once
   double flops = 0;
-  nlohmann::json of_peer = nlohmann::json::object();  // what a peer is told of the case besides peer_step()
+  nlohmann::json of_baseline = nlohmann::json::object();  // what a baseline is told of the case besides baseline_step()
   std::size_t set_bytes = 0;  // of one set's operands that in a step come from memory; 0: they come from the cache
   std::function<PreparedOperator(Operands& operands, int sets)> prepare;
 };
 
-// What a peer is told of a step.
-nlohmann::json peer_step(const OperatorStep& step);
+// What a baseline is told of a step.
+nlohmann::json baseline_step(const OperatorStep& step);
 
 // In the step's order, equal calls as one case. Without operators that no case times: plan_attention, which is once for
 // all layers of a window, and what chooses tokens.
@@ -62,11 +62,11 @@ OperatorCase case_of(const RmsNormParams& call, const OperatorStep& step);
 OperatorCase case_of(const LinearParams& call, const OperatorStep& step);
 OperatorCase case_of(const LinearSwigluParams& call, const OperatorStep& step);
 OperatorCase case_of(const SwigluParams& call, const OperatorStep& step);
-OperatorCase case_of(const RopeAppendParams& call, const OperatorStep& step);
+OperatorCase case_of(const RopeKvWriteParams& call, const OperatorStep& step);
 OperatorCase case_of(const AttentionParams& call, const OperatorStep& step);
 OperatorCase case_of(const GatherRowsParams& call, const OperatorStep& step);
 OperatorCase case_of(const HeadLinearParams& call, const OperatorStep& step);
-OperatorCase case_of(const LatentAppendParams& call, const OperatorStep& step);
+OperatorCase case_of(const LatentKvWriteParams& call, const OperatorStep& step);
 
 // Of long chunks alone, a case for each piece.
 OperatorCase case_of(const GatherLatentsParams& call, const OperatorStep& step);

@@ -103,10 +103,10 @@ std::vector<double> ratios(std::span<const double> a, std::span<const double> b)
   return result;
 }
 
-ordered_json beside_peer(std::span<const double> seconds, std::span<const double> peer_seconds) {
-  return {{"peer_seconds", spread(peer_seconds)},
-          {"ratio_of_medians", median(peer_seconds) / median(seconds)},
-          {"paired_ratio", spread(ratios(peer_seconds, seconds))}};
+ordered_json beside_baseline(std::span<const double> seconds, std::span<const double> baseline_seconds) {
+  return {{"peer_seconds", spread(baseline_seconds)},
+          {"ratio_of_medians", median(baseline_seconds) / median(seconds)},
+          {"paired_ratio", spread(ratios(baseline_seconds, seconds))}};
 }
 
 std::string table_text(const std::vector<std::vector<std::string>>& rows) {

@@ -33,7 +33,7 @@ nlohmann::ordered_json spread(std::span<const double> samples);
 std::vector<double> ratios(std::span<const double> a, std::span<const double> b);
 
 // {"peer_seconds", "ratio_of_medians", "paired_ratio"} of interleaved samples. Above 1: Heddle is faster.
-nlohmann::ordered_json beside_peer(std::span<const double> seconds, std::span<const double> peer_seconds);
+nlohmann::ordered_json beside_baseline(std::span<const double> seconds, std::span<const double> baseline_seconds);
 
 // Formats rows of cells as a table: the first row is the head; columns are as wide as their widest cell, numbers are
 // right-aligned.

@@ -84,7 +84,7 @@ OperatorCase case_of(const RmsNormParams& call, const OperatorStep&) {
                         : fmt::format("{} x {}{}", call.x.rows, hidden, has_residual ? ", with a residual" : ""),
       .bytes = (has_residual ? 2 * bytes_of(call.residual) : 0) + bytes_of(call.x) + bytes_of(call.y) +
                static_cast<double>(hidden) * sizeof(float),
-      .of_peer = {{"rows", call.x.rows}, {"residual", has_residual}, {"heads_alone", of_heads}}};
+      .of_baseline = {{"rows", call.x.rows}, {"residual", has_residual}, {"heads_alone", of_heads}}};
   result.prepare = [call, hidden, has_residual, in_place](Operands& operands, int) {
     RmsNormParams params = call;
     params.x = operands.like(call.x);

@@ -7,9 +7,9 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "cli/bench/baseline.h"
 #include "cli/bench/device.h"
 #include "cli/bench/operands.h"
-#include "cli/bench/peer.h"
 #include "cli/bench/record.h"
 #include "fused/piece_attention/piece_attention.h"
 
@@ -139,13 +139,13 @@ constexpr double kSampleSeconds = 0.08;  // until a GPU runs at the clock that i
 
 PieceBench bench_pieces(const PieceBenchOptions& options) {
   BenchDevice device(options.device, 1);
-  std::unique_ptr<BenchPeer> peer;
-  if (options.compare) peer = std::make_unique<BenchPeer>("torch-pieces");
+  std::unique_ptr<BenchBaseline> baseline;
+  if (options.compare) baseline = std::make_unique<BenchBaseline>("torch-pieces");
   const double limit = device.flops_limit(device.on_gpu() ? DType::bfloat16 : DType::float32);
   PieceBench result;
   result.cells.push_back(
       {"head_dim", "tokens", "keys and values", "ms", "TFLOP/s", "% of GEMM", "to 1 piece", "error"});
-  if (peer) result.cells[0].insert(result.cells[0].end(), {"torch TFLOP/s", "ratio"});
+  if (baseline) result.cells[0].insert(result.cells[0].end(), {"torch TFLOP/s", "ratio"});
   ordered_json rows = ordered_json::array();
   for (const LayerSize& size : sizes_of(options)) {
     Operands operands(device.stream());
@@ -153,12 +153,12 @@ PieceBench bench_pieces(const PieceBenchOptions& options) {
     const double floor = size.flops() / limit;
     const int calls = device.on_gpu() ? std::clamp(static_cast<int>(kSampleSeconds / floor), 1, 200) : 1;
     nlohmann::json ready;
-    if (peer)
-      ready = peer->prepare({{"heads", size.heads},
-                             {"head_dim", size.head_dim},
-                             {"tokens", size.tokens},
-                             {"calls", calls},
-                             {"device", name_of(options.device)}});
+    if (baseline)
+      ready = baseline->prepare({{"heads", size.heads},
+                                 {"head_dim", size.head_dim},
+                                 {"tokens", size.tokens},
+                                 {"calls", calls},
+                                 {"device", name_of(options.device)}});
     double one_piece = 0;
     struct Cut {
       int pieces;
@@ -167,15 +167,15 @@ PieceBench bench_pieces(const PieceBenchOptions& options) {
     for (const Cut cut : {Cut{1, true}, Cut{4, true}, Cut{4, false}, Cut{8, true}, Cut{8, false}}) {
       const std::vector<PieceLayout> layouts = layer.calls(cut.pieces, cut.one_call);
       const std::function<double()> ours = device.timer(calls, [&](int) { layer.enqueue(layouts); });
-      const bool beside = peer != nullptr && cut.pieces == 1;
-      std::vector<double> samples, peer_samples;
+      const bool beside = baseline != nullptr && cut.pieces == 1;
+      std::vector<double> samples, baseline_samples;
       for (int i = 0; i < options.repeats; ++i) {
         ours();
         samples.push_back(ours());
         if (!beside) continue;
-        std::this_thread::sleep_for(kPeerSettle);
-        peer_samples.push_back(peer->sample());
-        std::this_thread::sleep_for(kPeerSettle);
+        std::this_thread::sleep_for(kBaselineSettle);
+        baseline_samples.push_back(baseline->sample());
+        std::this_thread::sleep_for(kBaselineSettle);
       }
       const double error = layer.error(), seconds = median(samples), most_error = device.on_gpu() ? 0.02 : 1e-5;
       if (cut.pieces == 1) one_piece = seconds;
@@ -199,13 +199,13 @@ PieceBench bench_pieces(const PieceBenchOptions& options) {
                       {"floor_share", floor / seconds},
                       {"to_one_piece", seconds / one_piece},
                       {"relative_error", std::isfinite(error) ? ordered_json(error) : ordered_json("not finite")}});
-      if (!peer) continue;
+      if (!baseline) continue;
       if (beside) {
-        rows.back().update(beside_peer(samples, peer_samples));
+        rows.back().update(beside_baseline(samples, baseline_samples));
         rows.back()["peer_case"] = ready;
-        const double of_peer = median(peer_samples);
-        result.cells.back().insert(result.cells.back().end(), {fmt::format("{:.3f}", size.flops() / of_peer / 1e12),
-                                                               fmt::format("{:.3f}", of_peer / seconds)});
+        const double of_baseline = median(baseline_samples);
+        result.cells.back().insert(result.cells.back().end(), {fmt::format("{:.3f}", size.flops() / of_baseline / 1e12),
+                                                               fmt::format("{:.3f}", of_baseline / seconds)});
       } else {
         result.cells.back().insert(result.cells.back().end(), {"", ""});
       }
@@ -215,7 +215,7 @@ PieceBench bench_pieces(const PieceBenchOptions& options) {
                    {"gpu", gpu_record(options.device)},
                    {"flops_limit", limit},
                    {"rows", std::move(rows)}};
-  if (peer) result.fields["peer"] = peer->hello();
+  if (baseline) result.fields["peer"] = baseline->hello();
   return result;
 }
 

@@ -233,7 +233,7 @@ void add_serve_benchmark(CLI::App& bench) {
           "completions (default): prompts of random token ids; chat: messages of random words, about one token each")
       ->check(CLI::IsMember({"completions", "chat"}));
   command->add_flag("!--no-ignore-eos", options->target.ignore_eos,
-                    "Send no ignore_eos, which OpenAI's own API refuses: answers may end sooner");
+                    "Send no ignore_eos, which OpenAI's own API rejects: answers may end sooner");
   command->add_option("--svg", options->svg_file, "Also draw latency over throughput, a point for each case")
       ->type_name("FILE");
   add_json_option(*command, options->json_file);

@@ -204,9 +204,9 @@ void generate(const GenerateOptions& options) {
                .as_finished = options.as_finished});
   SpeedMeter speed;
   try {
-    const auto more = [&](std::chrono::milliseconds patience) -> std::optional<std::vector<Prompt>> {
+    const auto more = [&](std::chrono::milliseconds timeout) -> std::optional<std::vector<Prompt>> {
       if (!reader || reader->ended()) return std::nullopt;
-      std::vector<Prompt> others = checked(options, reader->more(patience));
+      std::vector<Prompt> others = checked(options, reader->more(timeout));
       seeded = seeded || std::ranges::any_of(others, draws_of_run);
       return others;
     };

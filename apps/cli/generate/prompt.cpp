@@ -232,10 +232,10 @@ std::vector<Prompt> PromptReader::first() {
   return prompts;
 }
 
-std::vector<Prompt> PromptReader::more(std::chrono::milliseconds patience) {
+std::vector<Prompt> PromptReader::more(std::chrono::milliseconds timeout) {
   std::vector<Prompt> prompts;
   if (!stream_) return prompts;
-  for (const std::string& line : stream_->take(patience, kMaxLineBytes)) {
+  for (const std::string& line : stream_->take(timeout, kMaxLineBytes)) {
     std::string_view text = line;
     if (num_lines_ == 0 && text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
     if (++num_lines_ > kMaxObjects)

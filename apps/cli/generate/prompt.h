@@ -62,8 +62,8 @@ class PromptReader {
   // Waits for the first of them. Throws as read_input and split_lines do, and InputError when there are none.
   std::vector<Prompt> first();
 
-  // Those that have come since, waiting `patience` for any; perhaps none.
-  std::vector<Prompt> more(std::chrono::milliseconds patience);
+  // Those that have come since, waiting `timeout` for any; perhaps none.
+  std::vector<Prompt> more(std::chrono::milliseconds timeout);
 
   // There will be no others.
   bool ended() const { return !stream_ || stream_->ended(); }

@@ -11,7 +11,7 @@
 #include "cli/wafer/kv_heat_map.h"
 #include "cli/wafer/report.h"
 #include "cli/wafer/wafer.h"
-#include "wafer/cost/kv_reckonings.h"
+#include "wafer/cost/kv_accounting.h"
 #include "wafer/cost/wafer_regions.h"
 #include "wafer/programs/memory.h"
 
@@ -27,7 +27,7 @@ struct KvOptions {
   std::string model;
   std::optional<WaferMesh> mesh;
   int regions = 0;                // 0: as many as the device's cores make
-  std::optional<double> reserve;  // of a core, in place of what the first reckoning has beside weights
+  std::optional<double> reserve;  // of a core, in place of what the first accounting has beside weights
   std::string heat_map;
   KvMethod method = KvMethod::shift;
   std::int64_t context = 0;
@@ -41,7 +41,7 @@ void check_heat_map_options(const CLI::App& command, const KvOptions& options) {
 }
 
 // Tokens after the prompt: --tokens, or as many as fit. Throws InputError if they do not fit.
-std::int64_t tokens_to_draw(const KvOptions& options, const KvReckoning& kv, WaferMesh mesh) {
+std::int64_t tokens_to_draw(const KvOptions& options, const KvAccounting& kv, WaferMesh mesh) {
   const bool concat = options.method == KvMethod::concat;
   if (options.context > kv.shift_tokens)
     throw_error<InputError>("--context {}: {} more than the {} tokens that the KV cache holds", options.context,
@@ -57,7 +57,7 @@ std::int64_t tokens_to_draw(const KvOptions& options, const KvReckoning& kv, Waf
 }
 
 // Returns the number of tokens that were added.
-std::int64_t draw(const KvOptions& options, const KvReckoning& kv, WaferMesh mesh) {
+std::int64_t draw(const KvOptions& options, const KvAccounting& kv, WaferMesh mesh) {
   const std::int64_t tokens = tokens_to_draw(options, kv, mesh);
   PendingFile file(options.heat_map);
   const bool concat = options.method == KvMethod::concat;
@@ -74,9 +74,9 @@ std::int64_t draw(const KvOptions& options, const KvReckoning& kv, WaferMesh mes
   return tokens;
 }
 
-// With a reserve: layers and heads in fractions, and no tables, as kv_capacity() reckons.
-KvReckoning with_reserve(const PlmrDevice& device, const WaferModel& model, WaferMesh mesh, int regions,
-                         double reserve) {
+// With a reserve: layers and heads in fractions, and no tables, as kv_capacity() counts.
+KvAccounting with_reserve(const PlmrDevice& device, const WaferModel& model, WaferMesh mesh, int regions,
+                          double reserve) {
   const KvCapacity kv = kv_capacity(device, model, mesh, {.regions = regions, .reserve_bytes = reserve});
   return {.fitted_reserve = reserve == KvCapacityOptions{}.reserve_bytes,
           .weight_bytes = kv.weight_bytes,
@@ -88,29 +88,28 @@ KvReckoning with_reserve(const PlmrDevice& device, const WaferModel& model, Wafe
 
 // Of those without a fitted constant, the first that has room; or the one with the reserve that was asked for. Throws
 // InputError where none has room.
-KvReckoning reckoning_of(const PlmrDevice& device, const WaferModel& model, WaferMesh mesh, int regions,
-                         const KvOptions& options) {
+KvAccounting accounting_of(const PlmrDevice& device, const WaferModel& model, WaferMesh mesh, int regions,
+                           const KvOptions& options) {
   if (options.reserve) return with_reserve(device, model, mesh, regions, *options.reserve);
   double least = std::numeric_limits<double>::infinity();
-  for (const KvReckoning& way : kv_reckonings(device, model, mesh, regions)) {
+  for (const KvAccounting& way : kv_accountings(device, model, mesh, regions)) {
     if (way.fitted_constants() > 0) continue;
     if (way.shift_tokens > 0) return way;
     least = std::min(least, way.weight_bytes + way.beside_bytes);
   }
   throw_error<InputError>(
       "KV cache: the fullest core needs {:.0f} bytes for weights and buffers in {} region(s) of {} x {}, however they "
-      "are "
-      "reckoned; a core of {} has {:.0f}, too few for a token; take more cores, or more --regions",
+      "are counted; a core of {} has {:.0f}, too few for a token; take more cores, or more --regions",
       least, regions, mesh.width, mesh.height, device.name, device.sram_bytes.value);
 }
 
-// {"regions", "concat_tokens", "shift_tokens"} of `reckon(regions)`, a pair; null where the weights leave no room.
-template <class Reckon>
-ordered_json capacity_json(int regions, Basis basis, Reckon&& reckon) {
+// {"regions", "concat_tokens", "shift_tokens"} of `count(regions)`, a pair; null where the weights leave no room.
+template <class Count>
+ordered_json capacity_json(int regions, Basis basis, Count&& count) {
   ordered_json object{
       {"regions", regions}, {"concat_tokens", nullptr}, {"shift_tokens", nullptr}, {"basis", text_of(basis)}};
   try {
-    const auto [concat, shift] = reckon();
+    const auto [concat, shift] = count();
     object["concat_tokens"] = concat;
     object["shift_tokens"] = shift;
   } catch (const InputError&) {  // reported as null
@@ -118,15 +117,15 @@ ordered_json capacity_json(int regions, Basis basis, Reckon&& reckon) {
   return object;
 }
 
-std::pair<std::int64_t, std::int64_t> tokens_of(const KvReckoning& way) {
+std::pair<std::int64_t, std::int64_t> tokens_of(const KvAccounting& way) {
   return {way.concat_tokens, way.shift_tokens};
 }
 
-Basis basis_of(const KvReckoning& way) {
+Basis basis_of(const KvAccounting& way) {
   return way.fitted_reserve ? Basis::fitted : Basis::analytical;
 }
 
-ordered_json json_of(const KvReckoning& way) {
+ordered_json json_of(const KvAccounting& way) {
   return {{"tables_on_cores", way.tables},
           {"whole_layers", way.whole_layers},
           {"fitted_constants", way.fitted_constants()},
@@ -138,10 +137,10 @@ ordered_json json_of(const KvReckoning& way) {
           {"basis", text_of(basis_of(way))}};
 }
 
-std::string reckonings_text(const std::vector<KvReckoning>& ways) {
+std::string accountings_text(const std::vector<KvAccounting>& ways) {
   std::vector<std::vector<std::string>> rows{
       {"embedding, output", "layers", "beside them", "weights", "a token", "concatenated", "shifted"}};
-  for (const KvReckoning& way : ways)
+  for (const KvAccounting& way : ways)
     rows.push_back({way.tables ? "on the cores" : "elsewhere", way.whole_layers ? "whole" : "in fractions",
                     fmt::format("{:.0f}, {}", way.beside_bytes, way.fitted_reserve ? "fitted" : "buffers"),
                     fmt::format("{:.0f}", way.weight_bytes), fmt::format("{:.4g}", way.token_bytes),
@@ -164,10 +163,10 @@ void run_kv(const CLI::App& command, const KvOptions& options) {
   const WaferMesh mesh = options.mesh.value_or(mesh_on(device, default_meshes(model.name).decode));
   // Regions, and whether the weights alone fit into them.
   const KvCapacity bare = kv_capacity(device, model.sizes, mesh, {.regions = options.regions, .reserve_bytes = 0});
-  const KvReckoning kv = reckoning_of(device, model.sizes, mesh, bare.regions, options);
+  const KvAccounting kv = accounting_of(device, model.sizes, mesh, bare.regions, options);
   const int beside = std::min(bare.side_by_side, model.sizes.num_layers);
   const ordered_json side_by_side = capacity_json(
-      beside, basis_of(kv), [&] { return tokens_of(reckoning_of(device, model.sizes, mesh, beside, options)); });
+      beside, basis_of(kv), [&] { return tokens_of(accounting_of(device, model.sizes, mesh, beside, options)); });
   // What the programs of heddle wafer run hold: whole layers, tiles rounded up, and their own buffers.
   const ordered_json by_run = model.sizes.experts > 0 ? ordered_json() : capacity_json(beside, Basis::counted, [&] {
     const std::int64_t row = fit_wafer_regions(device, model.sizes, mesh, 1, 1, beside).row_tokens;
@@ -177,7 +176,7 @@ void run_kv(const CLI::App& command, const KvOptions& options) {
   const ordered_json fitted = capacity_json(bare.regions, Basis::fitted, [&] {
     return tokens_of(with_reserve(device, model.sizes, mesh, bare.regions, fitted_reserve));
   });
-  const std::vector<KvReckoning> ways = kv_reckonings(device, model.sizes, mesh, bare.regions);
+  const std::vector<KvAccounting> ways = kv_accountings(device, model.sizes, mesh, bare.regions);
   const double free_bytes = device.sram_bytes.value - kv.beside_bytes - kv.weight_bytes;
   const std::string basis = text_of(basis_of(kv));
   ordered_json object{{"model", model.name},
@@ -197,7 +196,7 @@ void run_kv(const CLI::App& command, const KvOptions& options) {
                       {"free_bytes_per_core", free_bytes},
                       {"token_bytes_per_core", kv.token_bytes},
                       {"basis", basis}};
-  for (const KvReckoning& way : ways) object["reckonings"].push_back(json_of(way));
+  for (const KvAccounting& way : ways) object["reckonings"].push_back(json_of(way));
   std::string text = line_text("KV cache", fmt::format("{} on {} of {}", model.name, text_of(mesh), device.name));
   text += line_text("concatenated", fmt::format("{} tokens: new ones all go to one row", kv.concat_tokens));
   text += line_text("shifted", fmt::format("{} tokens: all {} rows fill", kv.shift_tokens, mesh.height));
@@ -220,11 +219,11 @@ void run_kv(const CLI::App& command, const KvOptions& options) {
   if (!options.heat_map.empty())
     text += line_text("heat map", fmt::format("{}: {} tokens after a prompt of {}", options.heat_map,
                                               draw(options, kv, mesh), options.context));
-  text +=
-      fmt::format(
-          "\nWays to reckon, on {} region(s), in bytes of a core and tokens; heddle wafer tables takes the first:\n",
-          bare.regions) +
-      reckonings_text(ways);
+  text += fmt::format(
+              "\nWays to account for it, on {} region(s), in bytes of a core and tokens; heddle wafer tables takes the "
+              "first:\n",
+              bare.regions) +
+          accountings_text(ways);
   write_wafer_result(options.output, device, object, text);
 }
 

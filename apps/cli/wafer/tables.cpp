@@ -16,7 +16,7 @@
 #include "cli/wafer/report.h"
 #include "cli/wafer/trends.h"
 #include "cli/wafer/wafer.h"
-#include "wafer/cost/kv_reckonings.h"
+#include "wafer/cost/kv_accounting.h"
 #include "wafer/cost/wafer_published.h"
 #include "wafer/mesh/baselines.h"
 #include "wafer/mesh/simulate.h"
@@ -115,7 +115,7 @@ void add_capacities(const PlmrDevice& device, std::vector<Cell>& cells) {
     const NamedWaferModel model = open_wafer_model(std::string(row.model));
     const WaferMesh mesh = default_meshes(model.name).decode;
     const int regions = kv_capacity(device, model.sizes, mesh).regions;
-    const KvReckoning kv = kv_reckonings(device, model.sizes, mesh, regions).front();  // without a fitted constant
+    const KvAccounting kv = kv_accountings(device, model.sizes, mesh, regions).front();  // without a fitted constant
     const Bases basis = if_seen(row.concat_tokens, Basis::analytical);
     cells.push_back({5, std::string(row.model), fmt::format("concat tokens, {} regions", regions), row.concat_tokens,
                      static_cast<double>(kv.concat_tokens), basis});

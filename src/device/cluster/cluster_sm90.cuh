@@ -78,7 +78,7 @@ class ClusterMbarrier {
   __device__ void init(int arrivals) { barrier_.init(arrivals); }
   __device__ void arrive_expecting(std::uint32_t bytes) { barrier_.arrive_expecting(bytes); }
   __device__ bool wait(const KernelWaits& waits, int parity) const {
-    return barrier_.wait<Patience, Writers::cluster>(waits, parity);
+    return barrier_.wait<WaitDeadline, Writers::cluster>(waits, parity);
   }
 
  private:

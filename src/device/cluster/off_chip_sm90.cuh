@@ -12,7 +12,7 @@
 
 #include "device/cluster/cluster_sm90.cuh"
 #include "device/cluster/combine.h"
-#include "device/patience_sm90.cuh"
+#include "device/wait_deadline_sm90.cuh"
 
 namespace heddle::sm90 {
 

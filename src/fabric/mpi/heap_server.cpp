@@ -21,9 +21,13 @@ constexpr std::chrono::milliseconds kStalled{250};
 
 }  // namespace
 
-HeapServer::HeapServer(MPI_Comm messages, std::span<std::byte> heap, std::chrono::nanoseconds patience, MpiCheck check,
-                       Reject reject)
-    : messages_(messages), heap_(heap), patience_(patience), check_(std::move(check)), reject_(std::move(reject)) {
+HeapServer::HeapServer(MPI_Comm messages, std::span<std::byte> heap, std::chrono::nanoseconds longest_wait,
+                       MpiCheck check, Reject reject)
+    : messages_(messages),
+      heap_(heap),
+      longest_wait_(longest_wait),
+      check_(std::move(check)),
+      reject_(std::move(reject)) {
   int size = 0;
   check_("MPI_Comm_size", MPI_Comm_size(messages_, &size), -1);
   clients_.resize(static_cast<std::size_t>(size));
@@ -117,9 +121,9 @@ void HeapServer::send_waiting() {
   const Time now = std::chrono::steady_clock::now();
   if (std::exchange(bytes_left_, left) != left) moved_at_ = now;
   if (left == 0 || now - moved_at_ >= kStalled) send_waiting(waiting_.begin());
-  const auto impatient =
-      std::ranges::find_if(waiting_, [&](const Answer& one) { return now - one.came_at > patience_; });
-  if (impatient != waiting_.end()) send_waiting(impatient);  // one at a call; the next call has the next
+  const auto overdue =
+      std::ranges::find_if(waiting_, [&](const Answer& one) { return now - one.came_at > longest_wait_; });
+  if (overdue != waiting_.end()) send_waiting(overdue);  // one at a call; the next call has the next
 }
 
 void HeapServer::send_waiting(std::deque<Answer>::iterator answer) {

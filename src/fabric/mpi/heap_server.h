@@ -14,7 +14,7 @@
 // itself. Were they answered at once, a rank that is ahead would take half of the link from one that is behind, and
 // ranks that pull from each other in a circle would drift apart until half of the links are idle. A get's turn is as
 // many answers after its arrival as its stream has gets before it. An answer whose rank does not take it waits for
-// nobody: the next one begins beside it. So does one that has waited for the patience that its rank may have: from then
+// nobody: the next one begins beside it. So does one that has waited for `longest_wait`: from then
 // on it has its part of the link, and so a sign of life of every message, however many others wait.
 //
 // A request that does not fit the heap or its message (fault_of_request) changes nothing and ends the run.
@@ -54,8 +54,9 @@ class HeapServer {
   // Gets the rank whose request is wrong, and the fault; throws.
   using Reject = std::function<void(int from, const std::string& fault)>;
 
-  // Uses `messages`, a communicator of its own, until close(). No large answer waits for others for longer than `patience`.
-  HeapServer(MPI_Comm messages, std::span<std::byte> heap, std::chrono::nanoseconds patience, MpiCheck check,
+  // Uses `messages`, a communicator of its own, until close(). No large answer waits for others for longer
+  // than `longest_wait`.
+  HeapServer(MPI_Comm messages, std::span<std::byte> heap, std::chrono::nanoseconds longest_wait, MpiCheck check,
              Reject reject);
 
   // Carries out a bounded number of received requests, and lets MPI make progress. Never blocks. One thread at a time.
@@ -96,7 +97,7 @@ class HeapServer {
 
   MPI_Comm messages_;
   std::span<std::byte> heap_;
-  std::chrono::nanoseconds patience_;
+  std::chrono::nanoseconds longest_wait_;
   MpiCheck check_;
   Reject reject_;
   HeapMessage next_{};

@@ -4,10 +4,7 @@
 //
 // `signal` and `wait`, which name a value, must not be captured in a graph (InvalidArgument); all other operations may.
 //
-// Ranks may share a GPU as threads of one process (cuda_ipc). While a kernel waits for a rank, that rank's host must
-// not synchronize with the GPU: it must not load a kernel (CUDA_MODULE_LOADING=EAGER loads all at once), allocate or
-// free memory, or instantiate a graph. After Fabric::meet() no kernel waits. Blocks that wait for peers must fit into
-// DeviceShare::sms. Each stream needs a hardware queue (CUDA_DEVICE_MAX_CONNECTIONS; NvlinkThreads sets 32).
+// Ranks may share a GPU as threads of one process (cuda_ipc); README.md says what their hosts must avoid meanwhile.
 #pragma once
 
 #include <chrono>

@@ -11,8 +11,8 @@ namespace heddle {
 
 class ShmThreads;
 
-// Sets, where the user has not, the variables of the environment that ranks which share a GPU need (nvlink.h). CUDA reads
-// them when it starts; NvlinkThreads and join_nvlink_processes come too late if something has asked for GPUs before.
+// Sets, where the user has not, the variables of the environment that ranks which share a GPU need (README.md). CUDA
+// reads them when it starts; NvlinkThreads and join_nvlink_processes come too late if something has asked for GPUs before.
 void prepare_shared_gpu();
 
 // One thread per GPU. Rank i has devices[i]; without `devices`, cuda:i, or, with cuda_ipc on a machine of fewer GPUs,

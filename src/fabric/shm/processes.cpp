@@ -22,6 +22,10 @@ namespace heddle {
 namespace {
 
 // One process's way into a run.
+//
+// The control block is a POSIX shared memory object of about 1.2 MB. The heaps are an unnamed file (memfd) of rank 0,
+// which the others open through /proc, because /dev/shm has only 64 MB in many containers. Each rank touches its own
+// pages here, so that too little memory is an error now and not a signal later.
 class Joining {
  public:
   Joining(const Launch& launch, const FabricOptions& options)

@@ -11,10 +11,6 @@ namespace heddle {
 // Collective: the ranks find each other by the run's job key. Returns when all have joined. By then the shared objects
 // have no names any more, so nothing is left behind however the processes end.
 //
-// The control block is a POSIX shared memory object of about 1.2 MB. The heaps are an unnamed file (memfd) of rank 0,
-// which the others open through /proc, because /dev/shm has only 64 MB in many containers. Each rank touches its own
-// pages here, so that too little memory is an error now and not a signal later.
-//
 // Throws InputError when not all ranks are on this machine or the heaps are larger than the available memory;
 // InvalidArgument naming rank and values when the ranks' world or heap sizes differ, or two processes claim the same
 // rank; Timeout when a rank has not joined within options.deadline; Failure when one has ended, or the system gives no

@@ -11,8 +11,8 @@
 #include "device/one_sided.h"
 #include "device/wait_watch.h"
 #include "fabric/call_checks.h"
+#include "fabric/looks_before_yield.h"
 #include "fabric/mapped_memory.h"
-#include "fabric/patience.h"
 
 namespace heddle {
 namespace {

@@ -13,7 +13,7 @@
 #include "device/atomics.h"
 #include "device/wait_watch.h"
 #include "fabric/call_checks.h"
-#include "fabric/patience.h"
+#include "fabric/looks_before_yield.h"
 #include "fabric/staged/staged_bodies.h"
 
 namespace heddle {

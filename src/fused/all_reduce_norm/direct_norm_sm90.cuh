@@ -108,8 +108,8 @@ struct DirectNormKernel {
     }
 
     __device__ void await(const sm90::Mbarrier& barrier, std::uint32_t parity) const {
-      static_cast<void>(barrier.template wait<sm90::LongPatience>({.limit = peers.waits, .tag = "norm: direct"},
-                                                                  static_cast<int>(parity & 1)));
+      static_cast<void>(barrier.template wait<sm90::LongWaitDeadline>({.limit = peers.waits, .tag = "norm: direct"},
+                                                                      static_cast<int>(parity & 1)));
     }
     __device__ static bool leads() { return threadIdx.x % 32 == 0; }
 

@@ -9,7 +9,7 @@
 // come: the receiver is in this call, and has copied out all rows of the last.
 //
 // On a GPU some warps of a block push, some normalise and some copy out, each group with one more warp for its flags. On
-// the CPU one thread does the three in turns; chunk c is normalised `ahead` rounds after it was pushed and copied out
+// the CPU one thread does the three alternating; chunk c is normalised `ahead` rounds after it was pushed and copied out
 // `ahead` rounds later. Nobody waits for a later round than its own: a push needs its slot's chunk c - slots normalised,
 // which its owner does in round c - slots + ahead < c.
 #pragma once

@@ -36,8 +36,8 @@ class UnitOnCpu {
   UnitOnCpu(const LatentBlockParams& params, const LatentBlockShape& shape, int unit)
       : shape_(shape),
         unit_(unit),
-        memory_(static_cast<std::size_t>(shape.meets() ? LatentBlockMemory(shape, sizeof(T)).end
-                                                       : LatentHeadMemory(shape, sizeof(T)).end)),
+        memory_(static_cast<std::size_t>(shape.uses_grid_barriers() ? LatentBlockMemory(shape, sizeof(T)).end
+                                                                    : LatentHeadMemory(shape, sizeof(T)).end)),
         work_(params, shape, team_, unit) {}
 
   Body body() { return {team_, shape_, unit_, barriers_, memory_.data(), work_, waits_}; }
@@ -68,7 +68,8 @@ void latent_block_cpu(const LatentBlockParams& params, ThreadPool& pool) {
       }
     });
   };
-  if (!shape.meets()) return for_each_unit([&](UnitOnCpu<T>& unit) { unit.head_body().run(scratch, partials); });
+  if (!shape.uses_grid_barriers())
+    return for_each_unit([&](UnitOnCpu<T>& unit) { unit.head_body().run(scratch, partials); });
   for_each_unit([&](UnitOnCpu<T>& unit) { unit.body().project(scratch); });
   for_each_unit([&](UnitOnCpu<T>& unit) { unit.body().attend(scratch); });
   for_each_unit([&](UnitOnCpu<T>& unit) { unit.body().finish(scratch, partials); });
@@ -141,9 +142,9 @@ std::size_t rounded_up(std::size_t bytes) {
 // Where the parts of the scratch begin, in bytes. Counters come first, in the same place for all calls: no call's numbers
 // lie where another counts.
 struct ScratchPlaces {
-  static constexpr std::size_t kArrivals = 32;  // behind the meetings
+  static constexpr std::size_t kArrivals = 32;  // behind the barriers
   static constexpr std::size_t kQueries = kArrivals + sizeof(std::uint32_t) * kMostLatentPartials * 16;
-  static_assert(kArrivals >= sizeof(std::uint64_t) * kLatentMeetings && kQueries % 16 == 0);
+  static_assert(kArrivals >= sizeof(std::uint64_t) * kLatentBarriers && kQueries % 16 == 0);
   std::size_t latents, parts, outputs, end;
 
   ScratchPlaces(const LatentBlockShape& shape, std::size_t element_bytes) : latents(), parts(), outputs(), end() {
@@ -182,7 +183,7 @@ LatentBlockMapping latent_mapping_of_gpu(int num_heads, int num_tokens, int clus
 LatentBlockScratch scratch_of(const LatentBlockParams& params) {
   const ScratchPlaces at(shape_of(params), size_of(params.down.dtype));
   auto* const first = static_cast<std::byte*>(params.scratch);
-  return {.meetings = reinterpret_cast<std::uint64_t*>(first),
+  return {.barriers = reinterpret_cast<std::uint64_t*>(first),
           .queries = first + ScratchPlaces::kQueries,
           .latents = reinterpret_cast<float*>(first + at.latents),
           .parts = reinterpret_cast<float*>(first + at.parts),
@@ -203,7 +204,7 @@ std::string why_not_fused(const LatentBlockShape& shape, DType weights, DeviceKi
     return fmt::format("clusters of {} blocks, expected 1, 2, 4, 8 or 16", cluster);
   if (mapping.units < 1 || mapping.units > shape.heads)
     return fmt::format("{} clusters for {} heads", mapping.units, shape.heads);
-  if (!shape.meets() && (mapping.units != shape.heads || mapping.splits != 1))
+  if (!shape.uses_grid_barriers() && (mapping.units != shape.heads || mapping.splits != 1))
     return fmt::format("a head a cluster, and {} clusters for {} heads, tokens in {} splits", mapping.units,
                        shape.heads, mapping.splits);
   if (mapping.splits < 1) return fmt::format("{} splits, expected at least 1", mapping.splits);
@@ -220,11 +221,12 @@ std::string why_not_fused_on(const LatentBlockShape& shape, DType weights, Devic
   if constexpr (kHaveCuda) {
     if (device.kind == DeviceKind::cpu) return {};
     // Blocks wait for each other, so other kernels that hold SMs would be in the way.
-    if (shape.meets() && num_sms < num_sms_of(device)) return fmt::format("this rank has {} SMs of a GPU", num_sms);
+    if (shape.uses_grid_barriers() && num_sms < num_sms_of(device))
+      return fmt::format("this rank has {} SMs of a GPU", num_sms);
     if (num_sms < num_sms_of(device) && !hold_a_cluster(num_sms, shape.mapping.cluster))
       return fmt::format("clusters of {} blocks, and any {} SMs need not hold one", shape.mapping.cluster, num_sms);
     const int clusters = latent_block_clusters(shape, weights, device);
-    if (clusters < (shape.meets() ? shape.units() : 1))
+    if (clusters < (shape.uses_grid_barriers() ? shape.units() : 1))
       return fmt::format("{} clusters of {} blocks, of which the GPU runs {} at once", shape.units(),
                          shape.mapping.cluster, clusters);
   }

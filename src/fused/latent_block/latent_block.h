@@ -4,7 +4,7 @@
 //   z        = residual[t] + deltas[0][t] + ... + deltas[num_deltas - 1][t]      -> new_residual[t]
 //   x        = round(z / sqrt(mean(z^2) + eps) * norm)
 //   q, c, k  = x Wdown^T: queries of nope_dim + rope_dim a head, the latent, the key that all heads share
-//   q[h]     = round(its first nope_dim), round(rotated rope_dim), in pairs of neighbours (latent_append.h)
+//   q[h]     = round(its first nope_dim), round(rotated rope_dim), in pairs of neighbours (latent_kv_write.h)
 //   row      = round(c / sqrt(mean(c^2) + latent_eps) * latent_norm), round(rotated k) -> the token's slot of the cache
 //   Q[h]     = round(W_UK[h] q[h].nope), q[h].rope
 //   a[h]     = sum over the rows of the sequence of softmax(Q[h] row * scale) row.latent, rounded

@@ -8,7 +8,7 @@
 #include "device/cluster/cluster_gather.h"
 #include "device/cluster/cluster_reduce.h"
 #include "fused/cluster_block_body.cuh"
-#include "fused/grid_meeting.cuh"
+#include "fused/grid_barrier.cuh"
 #include "fused/latent_block/latent_block_scratch.cuh"
 
 namespace heddle {
@@ -51,11 +51,11 @@ class LatentBlockBody : ClusterBlockBody<T, Team, Barrier, const LatentBlockShap
   HEDDLE_HOST_DEVICE void run(const LatentBlockScratch& scratch, float* partials) {
     const auto blocks = static_cast<std::uint64_t>(shape_.blocks());
     project(scratch);
-    meet_at(team_, scratch.meetings, blocks, waits_);
+    grid_barrier(team_, scratch.barriers, blocks, waits_);
     attend(scratch);
-    meet_at(team_, scratch.meetings + 1, blocks, waits_);
+    grid_barrier(team_, scratch.barriers + 1, blocks, waits_);
     finish(scratch, partials);
-    if (team_.lane() == 0) leave_meetings(scratch.meetings, kLatentMeetings, blocks);
+    if (team_.lane() == 0) reset_grid_barriers(scratch.barriers, kLatentBarriers, blocks);
   }
 
   // The three parts, between which all blocks of all units meet.

@@ -93,7 +93,7 @@ class LatentBlockCpuWork : public BlockRowsCpu<T> {
 
   // The row that a token adds to the cache, of down(row) as the projection made it.
   template <class Down>
-  void finish_latent(int token, const Down& down, T* newest, bool appends) const {
+  void finish_latent(int token, const Down& down, T* newest, bool writes_cache) const {
     const int latent = shape_.latent_dim;
     float sum = 0;
     for (int i = 0; i < latent; ++i) sum += down(i) * down(i);
@@ -102,7 +102,7 @@ class LatentBlockCpuWork : public BlockRowsCpu<T> {
     rotate(
         params_.positions[token], [&](int i) { return down(latent + i); },
         [&](int i, float value) { newest[latent + i] = rounded(value); });
-    if (!appends) return;
+    if (!writes_cache) return;
     T* const to = slot(token, context_len(token) - 1);
     for (int i = 0; i < shape_.cached_dim(); ++i) to[i] = newest[i];
   }
@@ -189,7 +189,7 @@ class LatentBlockCpuWork : public BlockRowsCpu<T> {
     return sum;
   }
 
-  // Pairs of neighbours, as latent_append() turns them.
+  // Pairs of neighbours, as latent_kv_write() turns them.
   template <class Get, class Put>
   void rotate(int position, const Get& get, const Put& put) const {
     for (int i = 0; i < shape_.rope_dim / 2; ++i) {

@@ -38,7 +38,7 @@ struct LatentBlockShape {
   HEDDLE_HOST_DEVICE constexpr int cached_dim() const { return latent_dim + rope_dim; }
   HEDDLE_HOST_DEVICE constexpr int units() const { return mapping.units; }
   HEDDLE_HOST_DEVICE constexpr int blocks() const { return mapping.units * mapping.cluster; }
-  HEDDLE_HOST_DEVICE constexpr bool meets() const { return mapping.flow == LatentFlow::all_heads_a_tile; }
+  HEDDLE_HOST_DEVICE constexpr bool uses_grid_barriers() const { return mapping.flow == LatentFlow::all_heads_a_tile; }
 
   HEDDLE_HOST_DEVICE constexpr DecodeRange heads_of(int unit) const { return decode_part(heads, unit, units()); }
   HEDDLE_HOST_DEVICE constexpr int most_heads() const { return (heads + units() - 1) / units(); }
@@ -60,8 +60,8 @@ struct LatentBlockShape {
   // Those of the latent and the shared key, numbered from 0. Alg. 4 gathers them in each cluster.
   HEDDLE_HOST_DEVICE constexpr int block_latent_rows() const { return share(cached_dim()); }
   HEDDLE_HOST_DEVICE constexpr DecodeRange latent_rows_of(int unit, int rank) const {
-    return meets() ? decode_part(cached_dim(), unit * mapping.cluster + rank, blocks())
-                   : chunk(cached_dim(), block_latent_rows(), rank);
+    return uses_grid_barriers() ? decode_part(cached_dim(), unit * mapping.cluster + rank, blocks())
+                                : chunk(cached_dim(), block_latent_rows(), rank);
   }
   HEDDLE_HOST_DEVICE constexpr int down_row_of_latent(int row) const { return heads * query_dim() + row; }
 
@@ -134,7 +134,7 @@ constexpr bool latent_block_plan_is_complete(const LatentBlockShape& shape, int 
   for (int unit = 0; unit < shape.units(); ++unit) {
     if (shape.heads_of(unit).begin != heads || shape.heads_of(unit).count() > shape.most_heads()) return false;
     heads = shape.heads_of(unit).end;
-    if (!shape.meets()) latent_rows = 0;
+    if (!shape.uses_grid_barriers()) latent_rows = 0;
     int query_rows = 0, value_rows = 0;
     for (int rank = 0; rank < shape.mapping.cluster; ++rank) {
       if (shape.query_rows_of(unit, rank).begin != query_rows || shape.value_rows_of(unit, rank).begin != value_rows ||
@@ -147,7 +147,7 @@ constexpr bool latent_block_plan_is_complete(const LatentBlockShape& shape, int 
     }
     if (query_rows != shape.query_rows(unit) || value_rows != shape.heads_of(unit).count() * shape.value_dim)
       return false;
-    if (!shape.meets() && latent_rows != shape.cached_dim()) return false;
+    if (!shape.uses_grid_barriers() && latent_rows != shape.cached_dim()) return false;
   }
   if (heads != shape.heads || latent_rows != shape.cached_dim() || features != shape.hidden) return false;
   int elements = 0, merged = 0, rows = 0;

@@ -9,13 +9,13 @@
 namespace heddle {
 
 struct LatentBlockScratch {
-  std::uint64_t* meetings;  // of all blocks: two meetings and the end; zero between calls
+  std::uint64_t* barriers;  // of the grid: two barriers and the end; zero between calls
   void* queries;            // [tokens][heads][cached_dim], of the weights' dtype: absorbed
   float* latents;           // [tokens][cached_dim]: the latent and the shared key as the down projection makes them
   float* parts;             // [segments][heads][record]: partial attention
   UnitOutputs outputs;
 };
-inline constexpr int kLatentMeetings = 3;
+inline constexpr int kLatentBarriers = 3;
 
 // The parts of params.scratch.
 LatentBlockScratch scratch_of(const LatentBlockParams& params);

@@ -168,14 +168,14 @@ class LatentGpuWork {
   }
 
   template <class Down>
-  __device__ void finish_latent(int token, const Down& down, T* newest, bool appends) {
+  __device__ void finish_latent(int token, const Down& down, T* newest, bool writes_cache) {
     float sum = 0;
     for (int i = thread(); i < kLatentDim; i += kLatentThreads) {
       const float of = down(i);
       sum += of * of;
     }
     const float factor = 1.0f / sqrtf(block_sum(sum) / static_cast<float>(kLatentDim) + block_.latent_eps);
-    T* const slot = appends ? row_of_key(token, context_len(token) - 1) : nullptr;
+    T* const slot = writes_cache ? row_of_key(token, context_len(token) - 1) : nullptr;
     const auto put = [&](int i, float value) {
       newest[i] = rounded(value);
       if (slot != nullptr) slot[i] = rounded(value);
@@ -495,7 +495,7 @@ struct LatentPlaces {
   int work, tiles, end;
 };
 LatentPlaces places_of(const LatentBlockShape& shape) {
-  if (shape.meets()) {
+  if (shape.uses_grid_barriers()) {
     const LatentBlockMemory at(shape, 2, kWorkVectors, kTilesVectors);
     return {at.work, at.partial, at.end};
   }
@@ -508,7 +508,7 @@ LaunchShape launch_of(const LatentBlockShape& shape) {
           .block = dim3(kLatentThreads),
           .shared_bytes = static_cast<std::size_t>(places_of(shape).end) * sizeof(Vector16),
           .cluster = static_cast<unsigned>(shape.mapping.cluster),
-          .fit = shape.meets() ? GridFit::resident : GridFit::by_caller};
+          .fit = shape.uses_grid_barriers() ? GridFit::resident : GridFit::by_caller};
 }
 
 // f(kernel) of the kernel for a shape.
@@ -518,8 +518,8 @@ auto with_kernel(const LatentBlockShape& shape, DType weights, const F& f) {
     const auto with_tokens = [&]<LatentFlow kFlow>() {
       return shape.tokens <= 8 ? f(latent_block_kernel<T, 1, kFlow>) : f(latent_block_kernel<T, 2, kFlow>);
     };
-    return shape.meets() ? with_tokens.template operator()<LatentFlow::all_heads_a_tile>()
-                         : with_tokens.template operator()<LatentFlow::head_a_cluster>();
+    return shape.uses_grid_barriers() ? with_tokens.template operator()<LatentFlow::all_heads_a_tile>()
+                                      : with_tokens.template operator()<LatentFlow::head_a_cluster>();
   });
 }
 
@@ -536,7 +536,7 @@ std::string why_not_fused_sm90(const LatentBlockShape& shape, DType weights) {
     if (columns % kChunk != 0)
       return fmt::format("{} columns of a weight, the fused block takes multiples of {}", columns, kChunk);
   // Of Alg. 4 a block has a part of the latent's columns.
-  if (!shape.meets() && shape.block_elements() % kChunk != 0)
+  if (!shape.uses_grid_barriers() && shape.block_elements() % kChunk != 0)
     return fmt::format("{} elements of the latent a block, the fused block takes multiples of {}",
                        shape.block_elements(), kChunk);
   if (launch_of(shape).shared_bytes > kMostShared)
@@ -557,10 +557,10 @@ void latent_block_sm90(const LatentBlockParams& params, const Lane& lane) {
               is_aligned(params.norm),
           "latent_block: rows of the residual, the deltas or the norm are not aligned to 16 bytes");
   // Blocks wait for each other, so all must run at once; other kernels that hold SMs would be in the way.
-  require(lane.num_other_sms() == 0 || !shape.meets(), "latent_block: on a part of the device");
+  require(lane.num_other_sms() == 0 || !shape.uses_grid_barriers(), "latent_block: on a part of the device");
   const int clusters = latent_block_clusters(shape, params.down.dtype, lane.stream.device());
-  require(clusters >= (shape.meets() ? shape.units() : 1), "latent_block: {} clusters of {} blocks, {} run at once",
-          shape.units(), shape.mapping.cluster, clusters);
+  require(clusters >= (shape.uses_grid_barriers() ? shape.units() : 1),
+          "latent_block: {} clusters of {} blocks, {} run at once", shape.units(), shape.mapping.cluster, clusters);
   const LatentPlaces places = places_of(shape);
   const LatentKernelParams all{.block = params,
                                .shape = shape,

@@ -29,7 +29,7 @@ constexpr std::int64_t exchange_traffic_bytes(std::int64_t part_bytes, int clust
 constexpr LatentTraffic latent_block_traffic(const LatentBlockShape& shape, int unit, int element_bytes) {
   using schedule::cluster_gather_traffic_bytes, schedule::cluster_reduce_traffic_bytes;
   const int cluster = shape.mapping.cluster;
-  if (!shape.meets()) {
+  if (!shape.uses_grid_barriers()) {
     const LatentHeadMemory at(shape, element_bytes);
     return {.queries = cluster_gather_traffic_bytes(16 * at.query_vectors, cluster),
             .latents = cluster_gather_traffic_bytes(16 * at.latent_vectors, cluster),

@@ -1,6 +1,6 @@
 // Causal attention over the paged KV cache, for a batch of prefill chunks and decode tokens of any lengths.
 //
-// A token at position p sees the keys f..p of its sequence, including its own, so kv_append() comes first. With a
+// A token at position p sees the keys f..p of its sequence, including its own, so kv_write() comes first. With a
 // sliding window f = max(0, p - window + 1), otherwise f = 0. Query head h reads KV head h / (num_heads /
 // num_kv_heads). With the dot product of README.md,
 //   s[j] = dot(q, k[j]) * scale

@@ -63,10 +63,10 @@ __device__ inline std::uint32_t least_of(const uint4& hidden) {
 // spin_until(), which has the test twice: all blocks come here at the kernel's end, with its code not cached.
 template <class Test>
 __device__ inline bool poll_partials(const KernelWaits& waits, int count, int first, const Test& all_there) {
-  WarpPatience patience;
+  WarpWaitDeadline deadline;
   for (std::uint32_t tries = 1; !all_there(); ++tries)
     if (is_time_to_look(tries) &&
-        patience.is_over(waits, static_cast<std::uint64_t>(count), static_cast<std::uint64_t>(first)))
+        deadline.is_over(waits, static_cast<std::uint64_t>(count), static_cast<std::uint64_t>(first)))
       return false;
   return true;
 }
@@ -206,7 +206,7 @@ __device__ void merge_pushed(const DecodeParams& params, const DecodeSplit& spli
   if (threadIdx.x == 0)
     shared.all_pushed.arrive_expecting(static_cast<std::uint32_t>((end - begin) * count) *
                                        (sizeof(float4) + sizeof(float2)));
-  shared.all_pushed.template wait<Patience, Writers::cluster>(params.waits, 0);
+  shared.all_pushed.template wait<WaitDeadline, Writers::cluster>(params.waits, 0);
   for (int i = begin + static_cast<int>(threadIdx.x); i < end; i += kDecodeThreads) {
     const MergedRow merged = merge_row<kMostOfCluster>(
         count, [&](int p) { return shared.pushed_weights[p * share + i - begin].x; },

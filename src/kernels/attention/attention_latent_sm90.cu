@@ -69,7 +69,7 @@ struct LatentShared {
 static_assert(sizeof(LatentShared) <= std::size_t{227} << 10);
 
 // Takes the block's next split. A plan counts the same tiles for all items of a sequence, but early tokens of a chunk see
-// fewer: so items are early and late ones in turns, and each run of them has about the same work.
+// fewer: so early and late items alternate, and each run of them has about the same work.
 __device__ bool take_split(DecodeSplits& splits, const DecodeParams& params, DecodeSplit& split) {
   if (!splits.take(split)) return false;
   const int items = ceil_div(split.num_new * params.group, kLatentRows), item = split.row_tile;

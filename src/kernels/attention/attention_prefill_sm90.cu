@@ -118,7 +118,7 @@ __device__ WorkTile find_work_tile(const PrefillParams& params, int index, int& 
 
 // Schedules work tiles and loads their queries, one ahead of the consumers. The block that takes the last index of all,
 // one beyond the tiles for each block, resets the counter. One warp. If its own wait times out, it publishes the end,
-// so that all warps of the block end after the same tile; their waits for it are LongPatience.
+// so that all warps of the block end after the same tile; their waits for it are LongWaitDeadline.
 template <class T, int kHeadDim, class Shared>
 __device__ void load_queries(const PrefillParams& params, Shared& shared) {
   using QueryTile = typename Shared::QueryTile;
@@ -203,7 +203,7 @@ __device__ void load_tiles(const PrefillParams& params, Shared& shared, const CU
   const int offset = block * KeyTile::kBlockBytes + box * rows * KeyTile::kRowBytes;
   RingProducer<Shared::kStages> at;
   for (RingConsumer<Shared::kSlots> work_at;; work_at.advance()) {
-    if (!__all_sync(~0u, shared.work_ring.template wait_until_full<LongPatience>(work_at, params.waits))) return;
+    if (!__all_sync(~0u, shared.work_ring.template wait_until_full<LongWaitDeadline>(work_at, params.waits))) return;
     const WorkTile work = shared.work_tiles[work_at.slot()];
     if (work.sequence < 0) return;
     const std::int32_t* page_table = params.attention.sequences.pages(work.sequence);
@@ -247,7 +247,7 @@ __device__ void clear_values(const PrefillParams& params, Shared& shared) {
   auto& values = shared.values;
   int loaded_tiles = 0, parities = 0;  // tiles of earlier work tiles; a bit for each stage's `landed`
   for (RingConsumer<Shared::kSlots> work_at;; work_at.advance()) {
-    if (!__all_sync(~0u, shared.work_ring.template wait_until_full<LongPatience>(work_at, params.waits))) return;
+    if (!__all_sync(~0u, shared.work_ring.template wait_until_full<LongWaitDeadline>(work_at, params.waits))) return;
     const WorkTile work = shared.work_tiles[work_at.slot()];
     if (work.sequence < 0) return;
     const int last_tile = work.last_key / kKeys, first_tile = work.first_key / kKeys;
@@ -308,7 +308,7 @@ class PrefillRows {
 
   // The sequence of the work tile in the slot, after its queries have arrived; -1: the end.
   __device__ int sequence_of_tile(const RingConsumer<Shared::kSlots>& at) const {
-    const bool is_loaded = shared_.loaded[at.slot()].template wait<LongPatience>(params_.waits, at.parity());
+    const bool is_loaded = shared_.loaded[at.slot()].template wait<LongWaitDeadline>(params_.waits, at.parity());
     return __shfl_sync(~0u, is_loaded ? shared_.work_tiles[at.slot()].sequence : -1, 0);
   }
 

@@ -52,8 +52,8 @@ struct ExpandedWork {
 };
 
 // The work tiles of a block, those with the most keys of a sequence first. Blocks take them from the first to the last
-// and from the last to the first in turns, so that each has early and late ones. Heads of one tile follow each other, so
-// that blocks share the shared keys.
+// and from the last to the first, alternating, so that each has early and late ones. Heads of one tile follow each other,
+// so that blocks share the shared keys.
 class ExpandedTurns {
  public:
   __device__ explicit ExpandedTurns(const ExpandedKernelParams& params) : params_(params) {}

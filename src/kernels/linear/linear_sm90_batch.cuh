@@ -137,7 +137,7 @@ class BatchGroup {
   }
 
   __device__ void push(int round) const {
-    if (round > 0) shared_.taken.template wait<sm90::Patience, sm90::Writers::cluster>(waits_, (round - 1) % 2);
+    if (round > 0) shared_.taken.template wait<sm90::WaitDeadline, sm90::Writers::cluster>(waits_, (round - 1) % 2);
     const int sender = rank_ < owner() ? rank_ : rank_ - 1;
     const std::uint32_t to = sm90::address_in_block(sm90::shared_address(pushed(sender)), owner());
     const std::uint32_t barrier = sm90::address_in_block(shared_.merged.address(), owner());
@@ -148,7 +148,7 @@ class BatchGroup {
   }
 
   __device__ void take(int round, bool again) {
-    shared_.merged.template wait<sm90::Patience, sm90::Writers::cluster>(waits_, round % 2);
+    shared_.merged.template wait<sm90::WaitDeadline, sm90::Writers::cluster>(waits_, round % 2);
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile)
 #pragma unroll

@@ -1,5 +1,5 @@
-// A block takes 128 rows of a group and 128 rows of its weight; for swiglu 64 rows of gate and the 64 of up, in turns of
-// eight, so that a thread has both sums of a feature.
+// A block takes 128 rows of a group and 128 rows of its weight; for swiglu 64 rows of gate and the 64 of up, interleaved
+// by eight, so that a thread has both sums of a feature.
 #include "kernels/moe/grouped_tiles_sm90.h"
 
 #include <algorithm>

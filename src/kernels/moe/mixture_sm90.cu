@@ -80,7 +80,7 @@ __device__ const T* first_weight(const MixtureParams& params, MixtureHalf half, 
 // How many experts have been chosen; none if the wait for it gave up.
 template <class Shared>
 __device__ int wait_for_choice(const Shared& shared, const KernelWaits& waits) {
-  return shared.routed.template wait<LongPatience>(waits, 0) ? shared.chosen.num_active : 0;
+  return shared.routed.template wait<LongWaitDeadline>(waits, 0) ? shared.chosen.num_active : 0;
 }
 
 // Copies a piece of a tile's rows into the next slot. One warp.

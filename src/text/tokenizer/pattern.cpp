@@ -106,7 +106,7 @@ Pattern Pattern::icu_regex(std::string_view expression, std::string field) {
   compiled->regex.reset(icu::RegexPattern::compile(icu::UnicodeString::fromUTF8(translated),
                                                    UREGEX_MULTILINE | UREGEX_UNIX_LINES, where, status));
   if (U_FAILURE(status))
-    throw_error<InputError>("{}: ICU refuses the regular expression: {} at character {} of {}", field,
+    throw_error<InputError>("{}: ICU rejects the regular expression: {} at character {} of {}", field,
                             u_errorName(status), where.offset, shorten(translated));
   compiled->field = std::move(field);
   return Pattern(std::move(compiled));

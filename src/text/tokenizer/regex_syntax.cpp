@@ -23,6 +23,18 @@ bool is_hex_digit(char c) {
   return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
 }
 
+// What the two read differently, and what is written for ICU:
+//   a{1,3}+   Ruby repeats the group greedily, Perl makes it possessive; a{3}? is also an optional group in Ruby
+//   {,3}, {   an interval from 0; a brace that begins no interval is literal
+//   \h, \H    hexadecimal digits, not horizontal space
+//   \p{L}     and the other sets of unicode_sets.h: their characters, whatever ICU's version
+//   \w, \W    without the joiners U+200C and U+200D
+//   \b, \B    by that \w; ICU's attaches marks to the preceding character
+//   [:punct:] symbols as well
+//   \p{^L}    \P{L}
+//   (?m)      the dot matches newlines, which Perl calls (?s)
+//   \v, \Z    only the vertical tab; the end, or before a newline that ends the text
+//   \Q, [\R]  and other letters without a meaning in Ruby, or in a class, are literal
 class Translator {
  public:
   explicit Translator(std::string_view pattern) : rest_(pattern) {}

@@ -9,17 +9,9 @@
 //   ladder  treats all SRAM as one shared memory (ignores P, L, M, R). A core reads a tile from its owner and keeps a
 //           copy. An owner serves the cores of a row one after the other, and all wait for the last.
 //
-// K of a GEMM is cut into S = max(width, height) pieces, so no least common multiple is needed. m = M / height,
-// n = N / width, k = K / S, rounded up for t10 and exact for ladder (a shared memory needs no padding).
-// compute = S (ck (k + 2) + e m k n) as in MeshGEMM. line: the longer axis of the sum.
-//
-//   t10     GEMM        x (S width height (words of k n))^0.7 + compute         x: the crossbar's
-//           all-reduce  line r
-//   ladder  GEMM        S (width a + height (a + q (k n)^1.5)) + compute          a: an access; q: of weights' values
-//           all-reduce  line (a' + v' n), with exact n; for the weights of a GEMV line q' (k n)^1.5
-//
-// tools/fit_plmr.py fits x, r, a, q, a', v' and q'; docs/notes/wafer.md describes the fit and the scaling to other
-// devices. Both baselines decode on the cores that prefilled, as table 2 says: they never move the model.
+// K of a GEMM is cut into S = max(width, height) pieces, so no least common multiple is needed. README.md has the
+// formulas, whose constants tools/fit_plmr.py fits; docs/notes/wafer.md describes the fit and the scaling to
+// other devices. Both baselines decode on the cores that prefilled, as table 2 says: they never move the model.
 #pragma once
 
 #include <cstdint>

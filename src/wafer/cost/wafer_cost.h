@@ -1,11 +1,9 @@
 // Analytical model of the costs of programs on a PLMR device: WaferLLM's GEMMs (section 5), GEMVs (section 6), a layer
 // of prefill and of decode (section 4), and KV-cache capacity. docs/notes/wafer.md has the fit of its constants.
 //
-// Symbols: P cores a side; a tile of A is Mt x Kt, of B Kt x Nt, each ceil(size / P); words are 4 bytes, two fp16
-// values (all formulas take the device's link width instead); alpha a hop, beta a routing stage, r the ramps; e, ck,
-// cv, cw the cycles of a multiply-accumulate, of a call in a GEMM, of a slice of a GEMV, of an element-wise value.
-// Units: cycles, bytes. In layers of prefill, cycles use a tile size between the exact one and the rounded one, by the
-// device's tile_rounding: the paper's system spreads tiles evenly, Heddle's programs pad.
+// README.md has the formulas and their symbols. Units: cycles, bytes. In layers of prefill, cycles use a tile size
+// between the exact one and the rounded one, by the device's tile_rounding: the paper's system spreads tiles evenly,
+// Heddle's programs pad.
 //
 // Every function throws InvalidArgument on sizes < 1. It throws InputError on a mesh with a side below 3 or larger than
 // the device, and where memory or routes of a core do not suffice: the message names phase, mesh, core, need and
@@ -97,27 +95,7 @@ struct GemmSize {
 };
 
 // fp16. On a mesh that is not square, P is the least common multiple of its sides (5.4): a core then holds the tiles of
-// (P/width) (P/height) logical ones. C = ck (Kt + 2) + e Kt Mt Nt (calls: Kt slices, two transfers). a, b, c: words of
-// a tile of A, B, C. W = max(a, b). S: the longer side. L(cores), the longest path of Cannon: 0 in dataflow,
-// cores alpha / 2 + r with rendezvous (every second step is short), (cores - 1) alpha + r with barriers.
-//
-//   mesh_gemm   P max(C, W + 2 alpha + r) + alignment of A: P/2 (a + 2 alpha + r)        always two hops
-//   gemm_t      C = A B^T. A sum goes through X = width (alpha + beta); with D = max(C, b + 2 alpha + r, c + beta + r):
-//               P D + X + 2 max(0, X - D), the latter at the end and where a sum's root has moved across the line.
-//               barrier: P max(D, (D + X + c) / 2) + min(D, X), since both buffers wait for their sums
-//   cannon      P max(C, W + alpha + r, W + L(S)) + alignment: P/2 (a + max(alpha + r, L(width))); in dataflow S alpha
-//               once
-//   summa       P (C + W + r + beta) + 2 (width + height) alpha in dataflow; else P (C + W + r + beta + 3/4 S alpha),
-//               since with one buffer a root waits for its line. One beta a step: the relay is set up before. With the
-//               (alpha + beta) S a step of the paper's 5.1 it would be ten times slower than the paper's figure 9
-//   all_gather  (P - 1) (W + alpha + beta) + P C
-//
-// tests/wafer/mesh/timing_test.cpp compares them with the programs on simulated cores, in all three synchronisations.
-//
-// Memory, in tiles: all_gather (P + 1) (A + B) + C, for A itself and all of its row; gemm_t A, two of B, three of C's
-// size (its partial sums have two); the others two of A, two of B, one of C. Routes per axis: three (one out, one in,
-// one that passes) where tiles shift; two where they are relayed, as in SUMMA and all-gather, because the paper's N
-// routes a core exceed any device.
+// (P/width) (P/height) logical ones.
 WaferCost gemm_cost(const PlmrDevice&, const GemmSize&, WaferMesh, WaferGemm, WaferSync = WaferSync::dataflow);
 
 struct AllReduceOptions {
@@ -126,20 +104,7 @@ struct AllReduceOptions {
   WaferSync sync = WaferSync::dataflow;
 };
 
-// All-reduce of n fp16 values among `line` >= 2 cores in a line. With groups of g, g^K >= P, and G members in a phase:
-//
-//   k_tree    sum over phases of (stages hops alpha + stages beta), stages = floor(min(g, G)/2), hops = g^phase;
-//             multicast alpha times the longer path from the root, P/2 or more where the last phase has few members;
-//             1.5 n for words in, added and out. K = 2: about alpha (g/2 + (G/2) g + P/2) + beta (g/2 + G/2) + 1.5 n
-//   pipeline  P (alpha + beta) + P alpha + n
-//   ring      2 (P - 1) (2 alpha + beta + ceil(words / P)), over two hops: reduce-scatter and all-gather. (The paper's
-//             6.1 has (2 alpha + beta) N, which is one of the two.)
-//
-// Each consecutive routing stage also waits for the hops of its path, depending on the synchronisation:
-// (hops alpha + r) / 2 with rendezvous, hops alpha + r with barriers.
-//
-// Routes per axis: 4 K + 2 for k_tree (both directions of a phase, two alternating colours each; the multicast), 4 for
-// pipeline, 3 for ring.
+// All-reduce of n fp16 values among `line` >= 2 cores in a line.
 WaferCost all_reduce_cost(const PlmrDevice&, int line, std::int64_t n, const AllReduceOptions& = {});
 
 // y [n] = x [k] B [k, n], with k along y: Kt (cv + e Nt), then an all-reduce of Nt values along y. A batch of vectors
@@ -174,11 +139,9 @@ WaferCost prefill_layer_cost(const PlmrDevice&, const WaferModel&, WaferMesh, st
                              WaferSync = WaferSync::dataflow);
 
 // A layer of decode for one token after `context`: GEMVs along alternating axes, so that nothing is transposed;
-// thirteen all-reduces (one per GEMV, two of norms, two of softmax); element-wise work; and a fixed part, the fitted residual. On a
-// square mesh with d, f, s = hidden, intermediate, context / P:
-//   e (4 d^2 + 2 d s + 3 d f) + cv (7 d + s + f) + cw (10 d + 3 s + 2 f) + Fd + all-reduces
-// K and V are counted as in prefill_layer_cost. Memory: this layer's weights and KV cache. Experts are split over all
-// cores: a token's experts run one after the other, with one sum of their outputs and one for the router.
+// thirteen all-reduces (one per GEMV, two of norms, two of softmax); element-wise work; and a fixed part, the fitted
+// residual. K and V are counted as in prefill_layer_cost. Memory: this layer's weights and KV cache. Experts are split
+// over all cores: a token's experts run one after the other, with one sum of their outputs and one for the router.
 WaferCost decode_layer_cost(const PlmrDevice&, const WaferModel&, WaferMesh, std::int64_t context,
                             const AllReduceOptions& = {});
 

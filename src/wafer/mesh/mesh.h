@@ -70,7 +70,7 @@ struct TileAxis {
 //                      goes to several places in a direction is sent once, to the farthest, and kept by the others on
 //                      its way. Two routes per direction.
 //   all_reduce(t, axis, reduction, options)  t of all places of a line gets the line's reduction, by the schedule in
-//                      options. Routes: see AllReduceOptions (wafer_cost.h).
+//                      options. Routes: wafer/cost/README.md.
 //   clear(t)           t = 0, no time
 //   multiply_add(a, b, c, operand)  c += a b; transposed: c += a b^T. Takes call_cycles per inner index and mac_cycles
 //                      per multiply-accumulate.

@@ -52,7 +52,7 @@ void check_steps(const Grid& grid, WaferGemm method) {
   throw_error<InputError>(
       "{} x {} cores take {} steps, the least common multiple of the sides: {:.3g} core-steps to simulate, of {:.3g} "
       "at "
-      "most; take sides that have more in common, or the closed form",
+      "most; take sides that have more in common, or the analytical model",
       grid.cores.width, grid.cores.height, grid.columns, steps, kMostCoreSteps);
 }
 

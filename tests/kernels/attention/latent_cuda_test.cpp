@@ -1,5 +1,5 @@
 // What latent attention adds to attention(), on a GPU against the CPU's.
-#include "kernels/attention/latent_append.h"
+#include "kernels/attention/latent_kv_write.h"
 #include "kernels/cuda_operands.h"
 #include "kernels/linear/head_linear.h"
 #include "kernels/sequences.h"
@@ -84,7 +84,7 @@ TEST_F(LatentOnGpu, HeadLinearOfAFewTokensGivesTheSameBitsAmongOthersAndOnAnyNum
   }
 }
 
-TEST_F(LatentOnGpu, LatentAppendAgreesWithTheCpu) {
+TEST_F(LatentOnGpu, LatentKvWriteAgreesWithTheCpu) {
   constexpr int kHeads = 3, kNope = 16, kRope = 10, kLatent = 40;
   const std::vector<TestSequence> shape = {{15, 1}, {16, 16}, {4, 0}, {17, 2}, {40, 33}};
   for (const DType dtype : kDTypes) {
@@ -114,17 +114,17 @@ TEST_F(LatentOnGpu, LatentAppendAgreesWithTheCpu) {
     GpuArray<std::byte> pages(cache_bytes());
     PagedKv kv = cache.kv();
     const GpuRows q_there(q, dtype), latent_there(latent, dtype), query_there(query, dtype);
-    LatentAppendParams params{.q = q,
-                              .latent = latent,
-                              .query = query,
-                              .positions = positions.data(),
-                              .inv_freq = inv_freq.data(),
-                              .scale = 1.1f,
-                              .num_heads = kHeads,
-                              .rope_dim = kRope,
-                              .kv = kv,
-                              .sequences = host};
-    on_cpu(1, [&](Stream& stream) { latent_append(params, stream); });
+    LatentKvWriteParams params{.q = q,
+                               .latent = latent,
+                               .query = query,
+                               .positions = positions.data(),
+                               .inv_freq = inv_freq.data(),
+                               .scale = 1.1f,
+                               .num_heads = kHeads,
+                               .rope_dim = kRope,
+                               .kv = kv,
+                               .sequences = host};
+    on_cpu(1, [&](Stream& stream) { latent_kv_write(params, stream); });
     kv.keys = kv.values = pages.data();
     params.q = q_there;
     params.latent = latent_there;
@@ -135,7 +135,7 @@ TEST_F(LatentOnGpu, LatentAppendAgreesWithTheCpu) {
     params.kv = kv;
     params.sequences = {query_start.data(), context_len.data(),     page_table.data(),
                         host.num_sequences, host.page_table_stride, host.max_query_len};
-    on_gpu([&](Stream& stream) { latent_append(params, stream); });
+    on_gpu([&](Stream& stream) { latent_kv_write(params, stream); });
     EXPECT_EQ(pages.values(), cache_bytes());  // the CPU's x is float32, of the same numbers
     EXPECT_EQ(bits(query_there.rows()), bits(rounded(query, dtype)));
   }

@@ -3,7 +3,7 @@
 #include "kernels/attention/attention.h"
 #include "kernels/attention/expanded_attention.h"
 #include "kernels/attention/gather_latents.h"
-#include "kernels/attention/latent_append.h"
+#include "kernels/attention/latent_kv_write.h"
 #include "kernels/linear/head_linear.h"
 #include "kernels/linear/linear.h"
 #include "kernels/operands.h"
@@ -81,7 +81,8 @@ class LatentStep {
     for (int i = 0; i < c.rope / 2; ++i) inv_freq_.push_back(static_cast<float>(std::pow(10000.0, -2.0 * i / c.rope)));
   }
 
-  // The values of all heads of the new tokens [tokens, heads * value]: earlier positions were appended before, one by one.
+  // The values of all heads of the new tokens [tokens, heads * value]: earlier positions were written before, one by
+  // one.
   Rows run(int threads) {
     const std::int64_t width = c_.latent + c_.rope;
     const Elements absorbed_keys(transposed(), DType::float32), absorbed_values(values_, DType::float32);
@@ -100,7 +101,7 @@ class LatentStep {
                    .y = Tensor(query).column_slice(0, (c_.heads - 1) * width + c_.latent),
                    .y_stride = width},
                   stream);
-      latent_append(params(q, latent, query, positions.data(), cache_.view()), stream);
+      latent_kv_write(params(q, latent, query, positions.data(), cache_.view()), stream);
       attention({.q = query,
                  .y = attended,
                  .kv = pages(),
@@ -130,7 +131,7 @@ class LatentStep {
       append_older(stream);
       const Rows q = new_rows(queries_), latent = new_rows(latents_);
       const std::vector<std::int32_t> positions = new_positions();
-      latent_append(params(q, latent, q, positions.data(), cache_.view()), stream);
+      latent_kv_write(params(q, latent, q, positions.data(), cache_.view()), stream);
       const PagedSequences all = cache_.view();
       for (int s = 0; s < all.num_sequences; ++s) {
         const int num_tokens = all.num_new_tokens(s), context = all.context_len[s];
@@ -175,7 +176,7 @@ class LatentStep {
       const Rows q = new_rows(queries_), latent = new_rows(latents_);
       const std::vector<std::int32_t> positions = new_positions();
       const PagedSequences all = cache_.view();
-      latent_append(params(q, latent, q, positions.data(), all), stream);
+      latent_kv_write(params(q, latent, q, positions.data(), all), stream);
       ExpandedSequences sequences;
       for (const TestSequence& s : shape_)
         sequences.add({s.num_new_tokens, s.context_len - s.num_new_tokens, s.context_len});
@@ -301,8 +302,8 @@ class LatentStep {
     kv.values = kv.keys;
     return kv;
   }
-  LatentAppendParams params(const Rows& q, const Rows& latent, const Rows& query, const std::int32_t* positions,
-                            const PagedSequences& sequences) const {
+  LatentKvWriteParams params(const Rows& q, const Rows& latent, const Rows& query, const std::int32_t* positions,
+                             const PagedSequences& sequences) const {
     return {.q = q,
             .latent = latent,
             .query = query,
@@ -345,7 +346,7 @@ class LatentStep {
         const Rows q(1, queries_.columns()), query(1, std::int64_t{c_.heads} * (c_.latent + c_.rope));
         const float* row = latents_.row(row_of(s, p));
         const Rows latent = Rows::of({row, row + latents_.columns()}, 1, latents_.columns());
-        latent_append(params(q, latent, query, &p, single), stream);
+        latent_kv_write(params(q, latent, query, &p, single), stream);
         stream.synchronize();
       }
     }
@@ -479,7 +480,7 @@ TEST(GatherLatents, NamesTheBrokenPrecondition) {
   expect_invalid([&] { attempt(one, rows, -1); }, "gather_latents: first is -1");
 }
 
-TEST(LatentAppend, NamesTheBrokenPrecondition) {
+TEST(LatentKvWrite, NamesTheBrokenPrecondition) {
   ThreadPool pool(1);
   Stream stream(pool);
   const Sequences cache({1, 12, 4, DType::float32}, {{1, 1}}), two({2, 6, 4, DType::float32}, {{1, 1}});
@@ -487,22 +488,22 @@ TEST(LatentAppend, NamesTheBrokenPrecondition) {
   const std::int32_t position = 0;
   const float inv_freq[] = {1, 1};
   const auto attempt = [&](int heads, int rope_dim, const Sequences& pages) {
-    latent_append({.q = q,
-                   .latent = latent,
-                   .query = query,
-                   .positions = &position,
-                   .inv_freq = inv_freq,
-                   .num_heads = heads,
-                   .rope_dim = rope_dim,
-                   .kv = pages.kv(),
-                   .sequences = pages.view()},
-                  stream);
+    latent_kv_write({.q = q,
+                     .latent = latent,
+                     .query = query,
+                     .positions = &position,
+                     .inv_freq = inv_freq,
+                     .num_heads = heads,
+                     .rope_dim = rope_dim,
+                     .kv = pages.kv(),
+                     .sequences = pages.view()},
+                    stream);
   };
-  expect_invalid([&] { attempt(2, 4, two); }, "latent_append: the cache has 2 heads, expected one latent");
-  expect_invalid([&] { attempt(2, 3, cache); }, "latent_append: rope_dim is 3");
-  expect_invalid([&] { attempt(2, 12, cache); }, "latent_append: rope_dim is 12");
-  expect_invalid([&] { attempt(3, 4, cache); }, "latent_append: q has 20 columns for 3 heads");
-  expect_invalid([&] { attempt(1, 4, cache); }, "latent_append: query is [1, 24], expected [1, 12]");
+  expect_invalid([&] { attempt(2, 4, two); }, "latent_kv_write: the cache has 2 heads, expected one latent");
+  expect_invalid([&] { attempt(2, 3, cache); }, "latent_kv_write: rope_dim is 3");
+  expect_invalid([&] { attempt(2, 12, cache); }, "latent_kv_write: rope_dim is 12");
+  expect_invalid([&] { attempt(3, 4, cache); }, "latent_kv_write: q has 20 columns for 3 heads");
+  expect_invalid([&] { attempt(1, 4, cache); }, "latent_kv_write: query is [1, 24], expected [1, 12]");
 }
 
 }  // namespace

@@ -82,7 +82,7 @@ TEST(BadTokenizer, OtherStages) {
       {R"({"normalizer": {"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "X"}]}})",
        "normalizers[1]: type"},
       {R"({"normalizer": {"type": "Replace", "pattern": "a", "content": ""}})", "pattern: expected an object"},
-      {R"({"normalizer": {"type": "Replace", "pattern": {"Regex": "("}, "content": ""}})", "Regex: ICU refuses"},
+      {R"({"normalizer": {"type": "Replace", "pattern": {"Regex": "("}, "content": ""}})", "Regex: ICU rejects"},
       {R"({"pre_tokenizer": {"type": "UnicodeScripts"}})",
        "pre_tokenizer: type: the pre-tokenizer \"UnicodeScripts\" is not supported"},
       {R"({"pre_tokenizer": {"type": "Metaspace"}})", "pre_tokenizer: the field \"replacement\" is missing"},
@@ -103,7 +103,7 @@ TEST(BadTokenizer, OtherStages) {
       {R"({"pre_tokenizer": {"type": "Split", "pattern": {"Regex": "a"}, "behavior": "removed", "invert": false}})",
        "behavior: expected Removed"},
       {R"({"pre_tokenizer": {"type": "Split", "pattern": {"Regex": "[a"}, "behavior": "Removed", "invert": false}})",
-       "pattern: Regex: ICU refuses the regular expression: U_"},
+       "pattern: Regex: ICU rejects the regular expression: U_"},
       {R"({"post_processor": {"type": "PairTemplate"}})", "post-processor \"PairTemplate\" is not supported"},
       {R"({"post_processor": {"type": "BertProcessing", "sep": ["x", 77777], "cls": ["y", 0]}})",
        "sep[1]: expected the id of a token"},
@@ -122,7 +122,7 @@ TEST(BadTokenizer, OtherStages) {
        "decoders[1]: type: the decoder \"CTC\" is not supported"},
       {R"({"decoder": {"type": "Strip", "content": "", "start": 0, "stop": 0}})", "content: expected exactly one"},
       {R"({"decoder": {"type": "Strip", "content": " ", "start": -1, "stop": 0}})", "start: expected a whole number"},
-      {R"({"decoder": {"type": "Replace", "pattern": {"Regex": "("}, "content": ""}})", "Regex: ICU refuses"},
+      {R"({"decoder": {"type": "Replace", "pattern": {"Regex": "("}, "content": ""}})", "Regex: ICU rejects"},
   };
   json root = read_golden("gpt2/tokenizer.json");
   for (const auto& [patch, message] : cases) {

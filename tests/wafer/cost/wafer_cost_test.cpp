@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "wafer/cost/kv_reckonings.h"
+#include "wafer/cost/kv_accounting.h"
 #include "wafer/cost/wafer_baselines.h"
 
 namespace heddle {
@@ -179,10 +179,10 @@ TEST(WaferCost, RefusesMeshesThatAreNone) {
 }
 
 // Llama-3-8B's layer has 218.1 million weights, its tables 525.3 million each, a token of a layer 2048 values.
-TEST(WaferCost, KvReckoningsDifferInWhatLiesOnACore) {
+TEST(WaferCost, KvAccountingsDifferInWhatLiesOnACore) {
   constexpr double kCores = 360 * 360, kLayer = 2 * 218103808 / kCores, kTable = 2 * 128256.0 * 4096 / kCores;
   constexpr double kToken = 2 * 2048 / 360.0, kBuffers = 2 * (12 + 3 * 12 + 2 * 40), kSram = 49152;
-  const std::vector<KvReckoning> ways = kv_reckonings(wse2(), kLlama8b, square(360), 6);
+  const std::vector<KvAccounting> ways = kv_accountings(wse2(), kLlama8b, square(360), 6);
   ASSERT_EQ(ways.size(), 8u);
   // Six layers without a table, or five with one.
   EXPECT_EQ(ways[0].fitted_constants(), 0);
@@ -199,8 +199,8 @@ TEST(WaferCost, KvReckoningsDifferInWhatLiesOnACore) {
   EXPECT_EQ(ways[7].concat_tokens, 382);
   EXPECT_EQ(ways[7].shift_tokens, kv_capacity(wse2(), kLlama8b, square(360)).shift_tokens);
   // One region has both tables, and no core room for all of it.
-  for (const KvReckoning& way : kv_reckonings(wse2(), kLlama8b, square(360), 1)) EXPECT_EQ(way.shift_tokens, 0);
-  EXPECT_THROW(kv_reckonings(wse2(), kLlama8b, square(360), 33), InvalidArgument);
+  for (const KvAccounting& way : kv_accountings(wse2(), kLlama8b, square(360), 1)) EXPECT_EQ(way.shift_tokens, 0);
+  EXPECT_THROW(kv_accountings(wse2(), kLlama8b, square(360), 33), InvalidArgument);
 }
 
 TEST(WaferBasis, NamesEachOnceInOneOrder) {
