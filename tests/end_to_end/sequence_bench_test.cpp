@@ -49,6 +49,8 @@ TEST(SequenceBench, PredictsTheAblationAndMeasuresRanks) {
     EXPECT_EQ(row.at("measured_elements"), row.at("counted_elements"));
     EXPECT_EQ(row.at("ranks_on"), "one host");
     EXPECT_EQ(row.at("emulated_machines"), true);
+    EXPECT_LT(row.at("relative_error").get<double>(), 1e-5);
+    EXPECT_GT(row.at("relative_error").get<double>(), 0) << "random numbers are never exact";
   }
   EXPECT_EQ(record.at("measured"), json({{"fabric", "shm"}, {"repeats", 2}, {"computation", "computed"}}));
 }

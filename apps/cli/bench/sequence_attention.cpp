@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <map>
 #include <memory>
@@ -13,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "cli/bench/exact_attention.h"
 #include "cli/bench/record.h"
 #include "cli/bench/sequence_figures.h"
 #include "cli/bench/sequence_pieces.h"
@@ -50,7 +52,7 @@ std::vector<std::string> strategy_names() {
 struct FigureOutput {
   std::vector<std::vector<std::string>> cells;
   ordered_json fields;
-  std::string wrong;  // see PieceBench
+  std::string wrong;  // the first layer or case whose values are wrong; empty: none is
 };
 
 std::string text_of(const LayerMeasurement& measured, const Placement& placement) {
@@ -75,6 +77,8 @@ ordered_json json_of(const FigureRow& row) {
   if (!row.measured) return object;
   object["measured_elements"] = row.measured->moved_elements;
   object["spread"] = spread(row.measured->samples);
+  if (const std::optional<double> error = row.measured->error)
+    object["relative_error"] = std::isfinite(*error) ? ordered_json(*error) : ordered_json("not finite");
   object["ranks_on"] = name_of(row.measured->hosts);
   object["fabric"] = row.measured->fabric;
   object["emulated_machines"] = row.placement.machines > 1 && row.measured->hosts == RankHosts::one_host;
@@ -83,9 +87,15 @@ ordered_json json_of(const FigureRow& row) {
   return object;
 }
 
+bool has_right_values(const FigureRow& row) {
+  if (!row.measured || !row.measured->error) return true;
+  return *row.measured->error <= most_attention_error(row.measured->dtype);
+}
+
 std::vector<std::vector<std::string>> table_of(const std::vector<FigureRow>& rows, bool timed_waits) {
   std::vector<std::vector<std::string>> cells{{"layer", "machines", "strategy", "U x R", "source", "ranks on", "ms",
-                                               "p10", "p90", "exposed ms", "to usp", "counted", "measured elements"}};
+                                               "p10", "p90", "exposed ms", "to usp", "counted", "measured elements",
+                                               "error"}};
   std::map<bool, double> usp;  // of predicted and of measured rows
   std::string layer;
   const auto ms = [](double seconds) { return fmt::format("{:.3f}", seconds * 1e3); };
@@ -104,7 +114,10 @@ std::vector<std::vector<std::string>> table_of(const std::vector<FigureRow>& row
          is_measured ? text_of(*row.measured, row.placement) : "-", ms(row.seconds), is_measured ? ms(of["p10"]) : "-",
          is_measured ? ms(of["p90"]) : "-", row.exposed_seconds ? ms(*row.exposed_seconds) : "-",
          usp.contains(is_measured) ? fmt::format("{:.2f}x", usp[is_measured] / row.seconds) : "-",
-         fmt::format("{}", row.counted_elements), is_measured ? fmt::format("{}", row.measured->moved_elements) : "-"});
+         fmt::format("{}", row.counted_elements), is_measured ? fmt::format("{}", row.measured->moved_elements) : "-",
+         is_measured && row.measured->error
+             ? fmt::format("{:.1e}{}", *row.measured->error, has_right_values(row) ? "" : " WRONG")
+             : "-"});
   }
   return cells;
 }
@@ -141,6 +154,8 @@ std::optional<FigureOutput> output_of_layers(const SequenceBenchOptions& options
                                  {"computation", layers.timed_waits ? "timed waits" : "computed"}};
   }
   result.cells = table_of(rows, options.layers.timed_waits);
+  if (const auto wrong = std::ranges::find_if_not(rows, has_right_values); wrong != rows.end())
+    result.wrong = fmt::format("{}, {}", wrong->layer, name_of(wrong->strategy));
   result.fields["rates"] = rates.json();
   result.fields["rows"] = ordered_json::array();
   for (const FigureRow& row : rows) result.fields["rows"].push_back(json_of(row));

@@ -33,6 +33,8 @@ struct MeasuredLayers {
 struct LayerMeasurement {
   std::vector<double> samples;      // seconds from a barrier until the last rank has its output
   std::int64_t moved_elements = 0;  // that entered or left the machine with the most of them, in one layer
+  std::optional<double> error;      // the largest of a rank's rows, against float64; not with timed waits
+  DType dtype = DType::float32;
   RankHosts hosts = RankHosts::one_host;
   std::string fabric;
   bool emulates_links = false;

@@ -1,16 +1,16 @@
 // The measured rows of sequence_figures.h.
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <chrono>
-#include <cmath>
 #include <memory>
 #include <utility>
 
-#include "base/buffer.h"
-#include "base/copy.h"
 #include "base/error.h"
 #include "base/graph.h"
 #include "cli/bench/quantile.h"
 #include "cli/bench/sequence_figures.h"
+#include "cli/bench/sequence_operands.h"
 #include "fabric/counted_fabric.h"
 #include "fabric/discover_placement.h"
 #include "fabric/gather_words.h"
@@ -151,7 +151,15 @@ std::vector<double> longest_of_ranks(Fabric& fabric, Stream& stream, const std::
   return longest;
 }
 
-// The first layer is to warm up, and the one whose bytes are counted. On a GPU the others are replays of a graph.
+double largest_of_ranks(Fabric& fabric, Stream& stream, double mine) {
+  double largest = 0;
+  for (const std::uint64_t bits : gather_words(fabric, stream, std::array{std::bit_cast<std::uint64_t>(mine)}))
+    largest = std::max(largest, std::bit_cast<double>(bits));
+  return largest;
+}
+
+// The first layer is to warm up, and the one whose bytes are counted. On a GPU the others are replays of a graph. The last
+// one is not timed: its values are checked.
 LayerMeasurement measure_layer(Fabric& inner, Stream& stream, const FigureLayer& of, const MeasuredLayers& options,
                                const SequenceRates& rates) {
   CountedFabric fabric(inner);
@@ -159,47 +167,46 @@ LayerMeasurement measure_layer(Fabric& inner, Stream& stream, const FigureLayer&
   const auto place = std::ranges::find(team, fabric.rank()) - team.begin();
   SequenceAttention layer(fabric, team, of.strategy, of.mesh, of.shape);
   if (options.timed_waits) layer.replace_computation(rates);
-  const SequenceShape& shape = of.shape;
-  const auto elements = static_cast<std::size_t>(shape.batch) *
-                        static_cast<std::size_t>(shape.tokens[static_cast<std::size_t>(place)]) *
-                        static_cast<std::size_t>(shape.num_heads * shape.head_dim);
-  std::vector<float> numbers(elements + 1);
-  for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = std::sin(static_cast<float>(i));
-  std::vector<std::byte> rounded(numbers.size() * size_of(shape.dtype));
-  convert(numbers.data(), DType::float32, rounded.data(), shape.dtype, numbers.size());
-  Buffer x(rounded.size(), fabric.device()), y(rounded.size(), fabric.device());
-  enqueue_copy(stream, x.data(), rounded.data(), rounded.size());
-  stream.synchronize();
+  SequenceOperands operands(of.shape, static_cast<int>(place), stream);
   const DeviceShare share = fabric.device_share();
   const Lane lane = share.ranks > 1 ? Lane(stream, share.sms) : Lane(stream);
-  const float scale = 1 / std::sqrt(static_cast<float>(shape.head_dim));
   LayerMeasurement result;
   result.fabric = inner.name();
+  result.dtype = of.shape.dtype;
   result.emulates_links = options.emulates_links;
   result.from_graph = fabric.device().kind == DeviceKind::cuda && !options.eager;
   Graph graph;
+  const auto run = [&] {
+    if (graph)
+      graph.launch(stream);
+    else
+      layer.attend(operands.q(), operands.k(), operands.v(), operands.y(), operands.scale(), lane);
+    layer.synchronize(stream);
+  };
   std::vector<std::uint64_t> mine;
   for (int sample = -1; sample < options.repeats; ++sample) {
     inner.barrier(stream);
     fabric.synchronize(stream);
     const auto begin = std::chrono::steady_clock::now();
-    if (graph)
-      graph.launch(stream);
-    else
-      layer.attend(x.data(), x.data(), x.data(), y.data(), scale, lane);
-    layer.synchronize(stream);
+    run();
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
     if (sample >= 0) result.samples.push_back(taken.count());
     if (sample >= 0) continue;
     mine = moved_bytes(fabric, options.placement);
-    if (result.from_graph) graph = layer.capture(x.data(), x.data(), x.data(), y.data(), scale, lane);
+    if (result.from_graph)
+      graph = layer.capture(operands.q(), operands.k(), operands.v(), operands.y(), operands.scale(), lane);
   }
   result.samples = longest_of_ranks(inner, stream, result.samples);
+  if (!options.timed_waits) {
+    operands.clear_output(stream);
+    run();
+    result.error = largest_of_ranks(inner, stream, operands.error(stream));
+  }
   const std::vector<std::uint64_t> all = gather_words(inner, stream, mine);
   std::vector<std::uint64_t> of_machines(mine.size());
   for (std::size_t i = 0; i < all.size(); ++i) of_machines[i % mine.size()] += all[i];
   result.moved_elements =
-      static_cast<std::int64_t>(std::ranges::max(of_machines)) / static_cast<std::int64_t>(size_of(shape.dtype));
+      static_cast<std::int64_t>(std::ranges::max(of_machines)) / static_cast<std::int64_t>(size_of(of.shape.dtype));
   return result;
 }
 
