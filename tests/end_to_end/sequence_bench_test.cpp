@@ -65,6 +65,21 @@ TEST(SequenceBench, SaysThatOneMachineIsNotEmulatedAndThatComputationIsReplaced)
               HasSubstr("one host, emulated machines"));
 }
 
+// Waits as long as the forecast's computation: what a layer takes beyond them is exposed.
+TEST(SequenceBench, MeasuresComputationAloneBesideTheLayer) {
+  const std::vector<json> rows =
+      rows_of(record_of(10, {"--machines", "2", "--tokens", "512", "--heads", "2", "--repeats", "3", "--timed-waits",
+                             "--tflops", "0.001", "--emulate-links", "--machine-gbps", "0.001", "--compute-alone"}),
+              "measured");
+  ASSERT_EQ(rows.size(), 6u);
+  for (const json& row : rows) {
+    const double alone = row.at("compute_seconds").at("median"), whole = row.at("seconds");
+    EXPECT_GT(alone, 4.0 * 512 * 512 * 64 / 1e9) << row << ": each of two ranks computes one head's flops";
+    EXPECT_DOUBLE_EQ(row.at("exposed_seconds"), whole - alone);
+    EXPECT_GT(whole - alone, 0.03) << row << ": 65 to 131 KB at 1 MB/s, of which Ring hides a half";
+  }
+}
+
 TEST(SequenceBench, MeasuresEachFigureWhereRanksAre) {
   const auto measured = [](int number, std::vector<std::string> more) {
     more.insert(more.begin(), {"--machines", "2", "--gpus", "2", "--heads", "4", "--tokens", "32", "--repeats", "1"});

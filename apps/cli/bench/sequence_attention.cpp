@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "cli/bench/exact_attention.h"
+#include "cli/bench/quantile.h"
 #include "cli/bench/record.h"
 #include "cli/bench/sequence_figures.h"
 #include "cli/bench/sequence_pieces.h"
@@ -77,6 +78,7 @@ ordered_json json_of(const FigureRow& row) {
   if (!row.measured) return object;
   object["measured_elements"] = row.measured->moved_elements;
   object["spread"] = spread(row.measured->samples);
+  if (!row.measured->alone.empty()) object["compute_seconds"] = spread(row.measured->alone);
   if (const std::optional<double> error = row.measured->error)
     object["relative_error"] = std::isfinite(*error) ? ordered_json(*error) : ordered_json("not finite");
   object["ranks_on"] = name_of(row.measured->hosts);
@@ -94,7 +96,7 @@ bool has_right_values(const FigureRow& row) {
 
 std::vector<std::vector<std::string>> table_of(const std::vector<FigureRow>& rows, bool timed_waits) {
   std::vector<std::vector<std::string>> cells{{"layer", "machines", "strategy", "U x R", "source", "ranks on", "ms",
-                                               "p10", "p90", "exposed ms", "to usp", "counted", "measured elements",
+                                               "p10", "p90", "compute ms", "exposed ms", "to usp", "counted", "measured elements",
                                                "error"}};
   std::map<bool, double> usp;  // of predicted and of measured rows
   std::string layer;
@@ -112,7 +114,8 @@ std::vector<std::vector<std::string>> table_of(const std::vector<FigureRow>& row
          : timed_waits ? "measured, timed waits"
                        : "measured",
          is_measured ? text_of(*row.measured, row.placement) : "-", ms(row.seconds), is_measured ? ms(of["p10"]) : "-",
-         is_measured ? ms(of["p90"]) : "-", row.exposed_seconds ? ms(*row.exposed_seconds) : "-",
+         is_measured ? ms(of["p90"]) : "-",
+         is_measured && !row.measured->alone.empty() ? ms(median(row.measured->alone)) : "-", row.exposed_seconds ? ms(*row.exposed_seconds) : "-",
          usp.contains(is_measured) ? fmt::format("{:.2f}x", usp[is_measured] / row.seconds) : "-",
          fmt::format("{}", row.counted_elements), is_measured ? fmt::format("{}", row.measured->moved_elements) : "-",
          is_measured && row.measured->error
@@ -186,7 +189,7 @@ void require_taken_options(const CLI::App& command, const SequenceBenchOptions& 
   static const Names kOfPieces{"--device", "--compare", "--tokens", "--heads", "--head-dim", "--repeats"};
   static const Names kOfRanks{"--fabric",   "--tokens",  "--heads",       "--head-dim",      "--batch",
                               "--ulysses",  "--repeats", "--timed-waits", "--emulate-links", "--eager",
-                              "--deadline", "--cfg",     "--strategy"};
+                              "--deadline", "--cfg",     "--strategy",    "--compute-alone"};
   Names taken{"--figure", "--json", "--help"};
   if (options.figure == 12) {
     taken.insert(kOfPieces.begin(), kOfPieces.end());
@@ -285,6 +288,9 @@ void add_sequence_attention_benchmark(CLI::App& bench) {
   command->add_flag(
       "--eager", layers.eager,
       "Measured on GPUs: each operation of a layer is launched by itself; default: a layer is a CUDA graph");
+  command->add_flag("--compute-alone", layers.compute_alone,
+                    "Measured, interleaved: each layer without its transfers, messages and barriers, too; exposed ms are "
+                    "the difference");
   add_number_option<int>(*command, "--deadline", layers.deadline_seconds,
                          "Measured: seconds that a rank waits for another; default 60", {.min = 1, .max = 100000});
   add_json_option(*command, options->json_file);

@@ -27,11 +27,13 @@ struct MeasuredLayers {
   bool timed_waits = false;     // in place of computation
   bool emulates_links = false;  // between machines, on one host (fabric/paced), with the rates' bandwidth and latency
   bool eager = false;           // on GPUs: each operation of a layer is a launch of its own
+  bool compute_alone = false;   // layers without their transfers, too, interleaved
   int deadline_seconds = 60;    // of ranks' waits
 };
 
 struct LayerMeasurement {
   std::vector<double> samples;      // seconds from a barrier until the last rank has its output
+  std::vector<double> alone;        // the same without transfers; empty: not measured
   std::int64_t moved_elements = 0;  // that entered or left the machine with the most of them, in one layer
   std::optional<double> error;      // the largest of a rank's rows, against float64; not with timed waits
   DType dtype = DType::float32;
@@ -48,7 +50,7 @@ struct FigureRow {
   SequenceStrategy strategy = SequenceStrategy::ulysses;
   SequenceMesh mesh;                      // of a team
   double seconds = 0;                     // the median, of measured rows
-  std::optional<double> exposed_seconds;  // not where computation was measured, too
+  std::optional<double> exposed_seconds;  // of measured rows with timed waits, or beside computation alone
   std::int64_t counted_elements = 0;      // of a machine
   std::optional<LayerMeasurement> measured;
 };

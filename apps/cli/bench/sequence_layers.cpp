@@ -158,8 +158,14 @@ double largest_of_ranks(Fabric& fabric, Stream& stream, double mine) {
   return largest;
 }
 
-// The first layer is to warm up, and the one whose bytes are counted. On a GPU the others are replays of a graph. The last
-// one is not timed: its values are checked.
+struct Timed {
+  SequenceWork work;
+  Graph graph;
+  std::vector<double> samples;
+};
+
+// The first layers are to warm up, and one's bytes are counted. On a GPU the others are replays of graphs. The last one is
+// not timed: its values are checked.
 LayerMeasurement measure_layer(Fabric& inner, Stream& stream, const FigureLayer& of, const MeasuredLayers& options,
                                const SequenceRates& rates) {
   CountedFabric fabric(inner);
@@ -175,31 +181,35 @@ LayerMeasurement measure_layer(Fabric& inner, Stream& stream, const FigureLayer&
   result.dtype = of.shape.dtype;
   result.emulates_links = options.emulates_links;
   result.from_graph = fabric.device().kind == DeviceKind::cuda && !options.eager;
-  Graph graph;
-  const auto run = [&] {
-    if (graph)
-      graph.launch(stream);
+  Timed whole{SequenceWork::whole, {}, {}}, alone{SequenceWork::computation, {}, {}};
+  const auto seconds_of = [&](const Timed& timed) {
+    inner.barrier(stream);
+    fabric.synchronize(stream);
+    layer.set_work(timed.work);
+    const auto begin = std::chrono::steady_clock::now();
+    if (timed.graph)
+      timed.graph.launch(stream);
     else
       layer.attend(operands.q(), operands.k(), operands.v(), operands.y(), operands.scale(), lane);
     layer.synchronize(stream);
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   };
   std::vector<std::uint64_t> mine;
-  for (int sample = -1; sample < options.repeats; ++sample) {
-    inner.barrier(stream);
-    fabric.synchronize(stream);
-    const auto begin = std::chrono::steady_clock::now();
-    run();
-    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
-    if (sample >= 0) result.samples.push_back(taken.count());
-    if (sample >= 0) continue;
-    mine = moved_bytes(fabric, options.placement);
+  std::vector<Timed*> interleaved{&whole};
+  if (options.compute_alone) interleaved.push_back(&alone);
+  for (Timed* const timed : interleaved) {
+    seconds_of(*timed);
+    if (timed == &whole) mine = moved_bytes(fabric, options.placement);
     if (result.from_graph)
-      graph = layer.capture(operands.q(), operands.k(), operands.v(), operands.y(), operands.scale(), lane);
+      timed->graph = layer.capture(operands.q(), operands.k(), operands.v(), operands.y(), operands.scale(), lane);
   }
-  result.samples = longest_of_ranks(inner, stream, result.samples);
+  for (int i = 0; i < options.repeats; ++i)
+    for (Timed* const timed : interleaved) timed->samples.push_back(seconds_of(*timed));
+  result.samples = longest_of_ranks(inner, stream, whole.samples);
+  if (options.compute_alone) result.alone = longest_of_ranks(inner, stream, alone.samples);
   if (!options.timed_waits) {
     operands.clear_output(stream);
-    run();
+    seconds_of(whole);
     result.error = largest_of_ranks(inner, stream, operands.error(stream));
   }
   const std::vector<std::uint64_t> all = gather_words(inner, stream, mine);
@@ -276,7 +286,10 @@ std::optional<std::vector<FigureRow>> measured_figure(int figure, const Measured
                     .exposed_seconds = {},
                     .counted_elements = layer.counted_elements,
                     .measured = std::move(result)};
-      if (options.timed_waits) row.exposed_seconds = row.seconds - layer.timeline.compute_seconds;
+      if (options.compute_alone)
+        row.exposed_seconds = row.seconds - median(row.measured->alone);
+      else if (options.timed_waits)
+        row.exposed_seconds = row.seconds - layer.timeline.compute_seconds;
       measured.push_back(std::move(row));
     }
   });
