@@ -35,12 +35,18 @@ std::vector<json> rows_of(const json& record, const std::string& source) {
   return rows;
 }
 
-TEST(SequenceBench, PredictsTheAblationAndMeasuresRanks) {
-  const json record =
-      record_of(10, {"--machines", "2", "--gpus", "1", "--tokens", "64", "--repeats", "2", "--ulysses", "2"});
+TEST(SequenceBench, PredictsTheAblationOfThePaper) {
+  const json record = record_of(10, {});
   EXPECT_EQ(rows_of(record, "predicted").size(), 4u * 4);  // workloads by USP, TAS, Torus, one-sided
+  EXPECT_EQ(rows_of(record, "measured").size(), 0u);
   EXPECT_EQ(record.at("rates").at("source"), "the paper's");
   EXPECT_EQ(record.at("rates").at("attention_tflops"), 200);
+}
+
+TEST(SequenceBench, MeasuresRanks) {
+  const json record =
+      record_of(10, {"--machines", "2", "--gpus", "1", "--tokens", "64", "--repeats", "2", "--ulysses", "2"});
+  EXPECT_EQ(rows_of(record, "predicted").size(), 0u) << "the paper's rates say nothing about these ranks";
   const std::vector<json> measured = rows_of(record, "measured");
   ASSERT_EQ(measured.size(), 6u);  // strategies
   for (const json& row : measured) {
@@ -130,6 +136,28 @@ TEST(SequenceBench, MeasuresTheHalvesOfABatchBesideEachOther) {
   EXPECT_EQ(some[1].at("strategy"), "torus");
 }
 
+// Rates that are given are of the ranks that are measured, or that are predicted alone.
+TEST(SequenceBench, PredictsTheLayersOfRanksFromRatesThatAreGiven) {
+  const std::vector<std::string> layers{"--machines", "2", "--tokens", "64", "--heads", "4", "--tflops", "0.01"};
+  std::vector<std::string> runs = layers, alone = layers;
+  runs.insert(runs.end(), {"--repeats", "1"});
+  alone.emplace_back("--predict");
+  const json beside = record_of(10, runs), predicted = record_of(10, alone);
+  EXPECT_EQ(rows_of(beside, "measured").size(), 6u);
+  EXPECT_EQ(rows_of(predicted, "measured").size(), 0u);
+  for (const json& record : {beside, predicted}) {
+    const std::vector<json> rows = rows_of(record, "predicted");
+    ASSERT_EQ(rows.size(), 6u);
+    for (const json& row : rows) {
+      EXPECT_EQ(row.at("layer"), "64 tokens, 4 x 64");
+      EXPECT_EQ(row.at("machines"), 2);
+      EXPECT_GT(row.at("seconds").get<double>(), 4.0 * 64 * 64 * 64 * 4 / 2 / 1e10);
+    }
+  }
+  const std::vector<json> fastest = rows_of(record_of(7, alone), "predicted");
+  EXPECT_EQ(fastest.size(), 6u) << "a degree of each strategy";
+}
+
 TEST(SequenceBench, MeasuresThePiecesOfItsKernel) {
   const json record = record_of(12, {"--tokens", "64", "--heads", "2", "--repeats", "1"});
   ASSERT_EQ(record.at("rows").size(), 5u);  // 1 piece; 4 and 8 in one call and in as many
@@ -181,6 +209,9 @@ TEST(SequenceBench, RejectsWhatAFigureDoesNotTake) {
       {10, {"--fabric", "nosuch"}, "--fabric is of measured layers"},
       {7, {"--timed-waits"}, "--timed-waits is of measured layers"},
       {10, {"--device", "cpu"}, "figure 10 does not take --device"},
+      {10, {"--machines", "2", "--device", "cpu"}, "figure 10 does not take --device"},
+      {10, {"--predict"}, "--predict is of layers on --machines and --gpus"},
+      {10, {"--machines", "2", "--predict", "--eager"}, "--eager is of measured layers, and --predict measures none"},
       {12, {"--machines", "2"}, "figure 12 does not take --machines"},
       {12, {"--tflops", "3"}, "figure 12 does not take --tflops"},
       {12, {"--batch", "3"}, "figure 12 does not take --batch"},

@@ -31,7 +31,7 @@ using nlohmann::ordered_json;
 
 struct SequenceBenchOptions {
   int figure = 0;
-  MeasuredLayers layers;
+  RankLayers layers;
   std::optional<int> machines, gpus, heads;
   SequenceRateOptions rates;
   Device device;     // of figure 12
@@ -138,24 +138,32 @@ FigureOutput output_of_pieces(const SequenceBenchOptions& options) {
   return {std::move(pieces.cells), std::move(pieces.fields), std::move(pieces.wrong)};
 }
 
+RankLayers rank_layers(const SequenceBenchOptions& options) {
+  RankLayers layers = options.layers;
+  layers.placement = {options.machines.value_or(1), options.gpus.value_or(1)};
+  layers.heads = options.heads.value_or(layers.heads);
+  layers.halves = options.two_halves ? 2 : 1;
+  for (const std::string& name : options.strategies) layers.strategies.push_back(*sequence_strategy_named(name));
+  return layers;
+}
+
 // Nothing in a process that has not rank 0.
 std::optional<FigureOutput> output_of_layers(const SequenceBenchOptions& options) {
   const SequenceRateTable rates(options.rates);
-  std::vector<FigureRow> rows = predicted_figure(options.figure, rates);
+  std::optional<std::vector<FigureRow>> found;
   FigureOutput result;
-  if (options.has_ranks()) {
-    MeasuredLayers layers = options.layers;
-    layers.placement = {options.machines.value_or(1), options.gpus.value_or(1)};
-    layers.heads = options.heads.value_or(layers.heads);
-    layers.halves = options.two_halves ? 2 : 1;
-    for (const std::string& name : options.strategies) layers.strategies.push_back(*sequence_strategy_named(name));
-    std::optional<std::vector<FigureRow>> measured = measured_figure(options.figure, layers, rates);
-    if (!measured) return {};
-    std::ranges::move(*measured, std::back_inserter(rows));
+  if (!options.has_ranks()) {
+    found = predicted_figure(options.figure, rates);
+  } else if (const RankLayers layers = rank_layers(options); layers.is_predicted) {
+    found = predicted_figure(options.figure, layers, rates);
+  } else {
+    found = measured_figure(options.figure, layers, rates);
+    if (!found) return {};
     result.fields["measured"] = {{"fabric", layers.fabric},
                                  {"repeats", layers.repeats},
                                  {"computation", layers.timed_waits ? "timed waits" : "computed"}};
   }
+  const std::vector<FigureRow>& rows = *found;
   result.cells = table_of(rows, options.layers.timed_waits);
   if (const auto wrong = std::ranges::find_if_not(rows, has_right_values); wrong != rows.end())
     result.wrong = fmt::format("{}, {}", wrong->layer, name_of(wrong->strategy));
@@ -187,25 +195,34 @@ void run_sequence_bench(const SequenceBenchOptions& options) {
 void require_taken_options(const CLI::App& command, const SequenceBenchOptions& options) {
   using Names = std::set<std::string>;
   static const Names kOfPieces{"--device", "--compare", "--tokens", "--heads", "--head-dim", "--repeats"};
-  static const Names kOfRanks{"--fabric",   "--tokens",  "--heads",       "--head-dim",      "--batch",
-                              "--ulysses",  "--repeats", "--timed-waits", "--emulate-links", "--eager",
-                              "--deadline", "--cfg",     "--strategy",    "--compute-alone"};
+  static const Names kOfRanks{"--tokens", "--heads", "--head-dim", "--batch", "--ulysses", "--cfg", "--strategy"};
+  static const Names kOfRuns{"--fabric", "--repeats",  "--timed-waits",  "--emulate-links",
+                             "--eager",  "--deadline", "--compute-alone"};
   Names taken{"--figure", "--json", "--help"};
   if (options.figure == 12) {
     taken.insert(kOfPieces.begin(), kOfPieces.end());
   } else {
     taken.insert({"--machines", "--gpus"});
     taken.insert(std::begin(kSequenceRateOptions), std::end(kSequenceRateOptions));
-    if (options.has_ranks()) taken.insert(kOfRanks.begin(), kOfRanks.end());
+    if (options.has_ranks()) {
+      taken.insert(kOfRanks.begin(), kOfRanks.end());
+      taken.insert("--predict");
+      if (!options.layers.is_predicted) taken.insert(kOfRuns.begin(), kOfRuns.end());
+    }
   }
   for (const CLI::Option* given : command.get_options()) {
     const std::string name = given->get_name();
     if (given->count() == 0 || taken.contains(name)) continue;
-    if (options.figure != 12 && kOfRanks.contains(name))
+    if (options.layers.is_predicted && kOfRuns.contains(name))
+      throw_error<InputError>("bench sequence-attention: {} is of measured layers, and --predict measures none", name);
+    if (options.figure != 12 && (kOfRanks.contains(name) || kOfRuns.contains(name)))
       throw_error<InputError>(
           "bench sequence-attention: {} is of measured layers, and figure {} measures none without --machines and "
           "--gpus",
           name, options.figure);
+    if (options.figure != 12 && name == "--predict")
+      throw_error<InputError>("bench sequence-attention: --predict is of layers on --machines and --gpus; the paper's are "
+                              "predicted without it");
     throw_error<InputError>("bench sequence-attention: figure {} does not take {}", options.figure, name);
   }
 }
@@ -214,7 +231,7 @@ void require_taken_options(const CLI::App& command, const SequenceBenchOptions& 
 
 void add_sequence_attention_benchmark(CLI::App& bench) {
   const auto options = std::make_shared<SequenceBenchOptions>();
-  MeasuredLayers& layers = options->layers;
+  RankLayers& layers = options->layers;
   CLI::App* command = bench.add_subcommand(
       "sequence-attention",
       "Figures of StreamFusion for attention layers: predicted for machines of 8 GPUs, or measured");
@@ -235,8 +252,10 @@ void add_sequence_attention_benchmark(CLI::App& bench) {
   command->add_option("--fabric", layers.fabric,
                       "Of measured ranks: shm, mpi, nvlink or nvlink-ipc (ranks that share a GPU); default shm");
   add_number_option<int>(*command, "--machines", options->machines,
-                         "Also measure, on ranks that stand for as many machines", {.min = 1, .max = kMaxPeers});
+                         "Measure, on ranks that stand for as many machines", {.min = 1, .max = kMaxPeers});
   add_number_option<int>(*command, "--gpus", options->gpus, "and as many ranks on each", {.min = 1, .max = kMaxPeers});
+  command->add_flag("--predict", layers.is_predicted,
+                    "Predict these layers on these machines and GPUs, and measure nothing");
   add_numbers_option(*command, "--tokens", layers.tokens,
                      "Tokens of measured layers, comma-separated; default 512, figure 9 256,512, figure 12 on a GPU "
                      "4096 to 167504",

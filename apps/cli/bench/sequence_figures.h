@@ -12,8 +12,9 @@
 
 namespace heddle {
 
-// The ranks and layers of measured rows.
-struct MeasuredLayers {
+// Layers of these ranks, and how they are measured.
+struct RankLayers {
+  bool is_predicted = false;  // alone; nothing is measured
   std::string fabric = "shm";
   Placement placement;
   // Of figure 9 every length with the first batch, and every other batch with the first length, for each head dimension.
@@ -56,14 +57,17 @@ struct FigureRow {
 };
 
 // Figure 7, each strategy with the degrees that serve it best; 8, every degree; 9, head dimension, length and batch, each
-// strategy with its best degree; 10, what each idea adds, with the degree of gcd_rule().
+// strategy with its best degree; 10, what each idea adds, with the degree of gcd_rule(). Of the paper's layers on its machines of 8 GPUs.
 std::vector<FigureRow> predicted_figure(int figure, const SequenceRateTable& rates);
 
+// The same of the layers that measured_figure() would run.
+std::vector<FigureRow> predicted_figure(int figure, const RankLayers& layers, const SequenceRateTable& rates);
+
 // The same of layers that ranks of this machine run, or of those that mpirun has started: of every strategy asked for that
-// fits.
-// With timed waits a predicted row goes before each measured one. Rows are of rank 0; nothing in processes of others.
+// fits. With timed waits, or rates that are given, a predicted row goes before each measured one. Rows are of rank 0;
+// nothing in processes of others.
 // Throws InputError when the ranks are not those of the placement.
-std::optional<std::vector<FigureRow>> measured_figure(int figure, const MeasuredLayers& layers,
+std::optional<std::vector<FigureRow>> measured_figure(int figure, const RankLayers& layers,
                                                       const SequenceRateTable& rates);
 
 }  // namespace heddle

@@ -47,7 +47,7 @@ struct NamedShape {
 };
 
 // Every shape of the figure.
-std::vector<NamedShape> shapes_of(int figure, const MeasuredLayers& of) {
+std::vector<NamedShape> shapes_of(int figure, const RankLayers& of) {
   const auto or_default = [](const std::vector<int>& given, const std::vector<int>& otherwise) {
     return given.empty() ? otherwise : given;
   };
@@ -57,8 +57,8 @@ std::vector<NamedShape> shapes_of(int figure, const MeasuredLayers& of) {
   std::vector<int> batches = varies ? std::vector{1, 2} : std::vector{1};
   for (int& batch : batches) batch *= of.halves;
   batches = or_default(of.batches, batches);
-  // Where computation is replaced by waits, bytes are those of GPUs.
-  const bool is_narrow = of.timed_waits || of.fabric.starts_with("nvlink");
+  // Where computation is predicted or replaced by waits, bytes are those of GPUs.
+  const bool is_narrow = of.is_predicted || of.timed_waits || of.fabric.starts_with("nvlink");
   std::vector<NamedShape> shapes;
   for (const int head_dim : head_dims)
     for (const int batch : batches)
@@ -79,7 +79,7 @@ std::vector<NamedShape> shapes_of(int figure, const MeasuredLayers& of) {
 }
 
 // Nothing: the degree of gcd_rule().
-std::vector<std::optional<int>> degrees_of(int figure, const MeasuredLayers& of, int ranks) {
+std::vector<std::optional<int>> degrees_of(int figure, const RankLayers& of, int ranks) {
   std::vector<std::optional<int>> degrees(of.degrees.begin(), of.degrees.end());
   if (degrees.empty() && (figure == 7 || figure == 8))
     for (const int degree : ulysses_degrees(ranks, of.heads)) degrees.emplace_back(degree);
@@ -87,7 +87,7 @@ std::vector<std::optional<int>> degrees_of(int figure, const MeasuredLayers& of,
   return degrees;
 }
 
-std::vector<FigureLayer> layers_of(int figure, const MeasuredLayers& of, const SequenceRateTable& rates) {
+std::vector<FigureLayer> layers_of(int figure, const RankLayers& of, const SequenceRateTable& rates) {
   std::vector<FigureLayer> layers;
   for (const NamedShape& of_figure : shapes_of(figure, of)) {
     const auto& [name, teams, shape] = of_figure;
@@ -166,7 +166,7 @@ struct Timed {
 
 // The first layers are to warm up, and one's bytes are counted. On a GPU the others are replays of graphs. The last one is
 // not timed: its values are checked.
-LayerMeasurement measure_layer(Fabric& inner, Stream& stream, const FigureLayer& of, const MeasuredLayers& options,
+LayerMeasurement measure_layer(Fabric& inner, Stream& stream, const FigureLayer& of, const RankLayers& options,
                                const SequenceRates& rates) {
   CountedFabric fabric(inner);
   const std::vector<int> team = of.teams.ranks_of(of.teams.team_of(fabric.rank()));
@@ -239,6 +239,18 @@ void require_placement(Fabric& fabric, Stream& stream, const Placement& placemen
                             placement.machines, placement.ranks_per_machine, found.machines, found.ranks_per_machine);
 }
 
+FigureRow predicted_row(const FigureLayer& of, const RankLayers& options) {
+  return {.layer = of.name,
+          .placement = options.placement,
+          .halves = options.halves,
+          .strategy = of.strategy,
+          .mesh = of.mesh,
+          .seconds = of.timeline.seconds,
+          .exposed_seconds = of.timeline.exposed_seconds,
+          .counted_elements = of.counted_elements,
+          .measured = {}};
+}
+
 // Of figure 7: each strategy's fastest degree in each layer.
 std::vector<FigureRow> fastest_rows(std::vector<FigureRow> rows) {
   std::vector<FigureRow> kept;
@@ -255,7 +267,13 @@ std::vector<FigureRow> fastest_rows(std::vector<FigureRow> rows) {
 
 }  // namespace
 
-std::optional<std::vector<FigureRow>> measured_figure(int figure, const MeasuredLayers& options,
+std::vector<FigureRow> predicted_figure(int figure, const RankLayers& options, const SequenceRateTable& rates) {
+  std::vector<FigureRow> rows;
+  for (const FigureLayer& layer : layers_of(figure, options, rates)) rows.push_back(predicted_row(layer, options));
+  return figure == 7 ? fastest_rows(std::move(rows)) : rows;
+}
+
+std::optional<std::vector<FigureRow>> measured_figure(int figure, const RankLayers& options,
                                                       const SequenceRateTable& rates) {
   const std::vector<FigureLayer> layers = layers_of(figure, options, rates);
   std::size_t heap_bytes = 0;
@@ -276,16 +294,10 @@ std::optional<std::vector<FigureRow>> measured_figure(int figure, const Measured
       if (fabric.rank() != 0) continue;
       is_first_rank = true;
       result.hosts = hosts;
-      const double seconds = median(result.samples);
-      FigureRow row{.layer = layer.name,
-                    .placement = options.placement,
-                    .halves = options.halves,
-                    .strategy = layer.strategy,
-                    .mesh = layer.mesh,
-                    .seconds = seconds,
-                    .exposed_seconds = {},
-                    .counted_elements = layer.counted_elements,
-                    .measured = std::move(result)};
+      FigureRow row = predicted_row(layer, options);
+      row.seconds = median(result.samples);
+      row.exposed_seconds.reset();
+      row.measured = std::move(result);
       if (options.compute_alone)
         row.exposed_seconds = row.seconds - median(row.measured->alone);
       else if (options.timed_waits)
@@ -295,18 +307,14 @@ std::optional<std::vector<FigureRow>> measured_figure(int figure, const Measured
   });
   if (!is_first_rank) return {};
   if (figure == 7) measured = fastest_rows(std::move(measured));
-  if (!options.timed_waits) return measured;
+  if (!options.timed_waits && !rates.is_given()) return measured;
   std::vector<FigureRow> rows;
   rows.reserve(2 * measured.size());
   for (FigureRow& row : measured) {
     const auto layer = std::ranges::find_if(layers, [&](const FigureLayer& of) {
       return of.name == row.layer && of.strategy == row.strategy && of.mesh == row.mesh;
     });
-    FigureRow predicted = row;
-    predicted.seconds = layer->timeline.seconds;
-    predicted.exposed_seconds = layer->timeline.exposed_seconds;
-    predicted.measured.reset();
-    rows.push_back(std::move(predicted));
+    rows.push_back(predicted_row(*layer, options));
     rows.push_back(std::move(row));
   }
   return rows;
