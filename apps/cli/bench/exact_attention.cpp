@@ -14,8 +14,7 @@ std::vector<float> exact_attention(std::span<const float> q, std::span<const flo
   for (std::size_t row = 0; row < q.size(); row += dim) {
     std::vector<double> weights(num_keys), y(dim);
     for (std::size_t key = 0; key < num_keys; ++key)
-      for (std::size_t d = 0; d < dim; ++d)
-        weights[key] += static_cast<double>(q[row + d]) * k[key * dim + d] * scale;
+      for (std::size_t d = 0; d < dim; ++d) weights[key] += static_cast<double>(q[row + d]) * k[key * dim + d] * scale;
     const double largest = *std::ranges::max_element(weights);
     double sum = 0;
     for (std::size_t key = 0; key < num_keys; ++key) {

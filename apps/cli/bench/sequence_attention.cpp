@@ -96,8 +96,8 @@ bool has_right_values(const FigureRow& row) {
 
 std::vector<std::vector<std::string>> table_of(const std::vector<FigureRow>& rows, bool timed_waits) {
   std::vector<std::vector<std::string>> cells{{"layer", "machines", "strategy", "U x R", "source", "ranks on", "ms",
-                                               "p10", "p90", "compute ms", "exposed ms", "to usp", "counted", "measured elements",
-                                               "error"}};
+                                               "p10", "p90", "compute ms", "exposed ms", "to usp", "counted",
+                                               "measured elements", "error"}};
   std::map<bool, double> usp;  // of predicted and of measured rows
   std::string layer;
   const auto ms = [](double seconds) { return fmt::format("{:.3f}", seconds * 1e3); };
@@ -107,20 +107,21 @@ std::vector<std::vector<std::string>> table_of(const std::vector<FigureRow>& row
     layer = row.layer;
     if (row.strategy == SequenceStrategy::usp) usp[is_measured] = row.seconds;
     const ordered_json of = is_measured ? spread(row.measured->samples) : ordered_json();
-    cells.push_back(
-        {row.layer, fmt::format("{} x {}", row.placement.machines, row.placement.ranks_per_machine),
-         std::string(name_of(row.strategy)), fmt::format("{} x {}", row.mesh.groups(), row.mesh.ring),
-         !is_measured  ? "predicted"
-         : timed_waits ? "measured, timed waits"
-                       : "measured",
-         is_measured ? text_of(*row.measured, row.placement) : "-", ms(row.seconds), is_measured ? ms(of["p10"]) : "-",
-         is_measured ? ms(of["p90"]) : "-",
-         is_measured && !row.measured->alone.empty() ? ms(median(row.measured->alone)) : "-", row.exposed_seconds ? ms(*row.exposed_seconds) : "-",
-         usp.contains(is_measured) ? fmt::format("{:.2f}x", usp[is_measured] / row.seconds) : "-",
-         fmt::format("{}", row.counted_elements), is_measured ? fmt::format("{}", row.measured->moved_elements) : "-",
-         is_measured && row.measured->error
-             ? fmt::format("{:.1e}{}", *row.measured->error, has_right_values(row) ? "" : " WRONG")
-             : "-"});
+    cells.push_back({row.layer, fmt::format("{} x {}", row.placement.machines, row.placement.ranks_per_machine),
+                     std::string(name_of(row.strategy)), fmt::format("{} x {}", row.mesh.groups(), row.mesh.ring),
+                     !is_measured  ? "predicted"
+                     : timed_waits ? "measured, timed waits"
+                                   : "measured",
+                     is_measured ? text_of(*row.measured, row.placement) : "-", ms(row.seconds),
+                     is_measured ? ms(of["p10"]) : "-", is_measured ? ms(of["p90"]) : "-",
+                     is_measured && !row.measured->alone.empty() ? ms(median(row.measured->alone)) : "-",
+                     row.exposed_seconds ? ms(*row.exposed_seconds) : "-",
+                     usp.contains(is_measured) ? fmt::format("{:.2f}x", usp[is_measured] / row.seconds) : "-",
+                     fmt::format("{}", row.counted_elements),
+                     is_measured ? fmt::format("{}", row.measured->moved_elements) : "-",
+                     is_measured && row.measured->error
+                         ? fmt::format("{:.1e}{}", *row.measured->error, has_right_values(row) ? "" : " WRONG")
+                         : "-"});
   }
   return cells;
 }
@@ -221,8 +222,9 @@ void require_taken_options(const CLI::App& command, const SequenceBenchOptions& 
           "--gpus",
           name, options.figure);
     if (options.figure != 12 && name == "--predict")
-      throw_error<InputError>("bench sequence-attention: --predict is of layers on --machines and --gpus; the paper's are "
-                              "predicted without it");
+      throw_error<InputError>(
+          "bench sequence-attention: --predict is of layers on --machines and --gpus; the paper's are "
+          "predicted without it");
     throw_error<InputError>("bench sequence-attention: figure {} does not take {}", options.figure, name);
   }
 }
@@ -251,8 +253,8 @@ void add_sequence_attention_benchmark(CLI::App& bench) {
       ->required();
   command->add_option("--fabric", layers.fabric,
                       "Of measured ranks: shm, mpi, nvlink or nvlink-ipc (ranks that share a GPU); default shm");
-  add_number_option<int>(*command, "--machines", options->machines,
-                         "Measure, on ranks that stand for as many machines", {.min = 1, .max = kMaxPeers});
+  add_number_option<int>(*command, "--machines", options->machines, "Measure, on ranks that stand for as many machines",
+                         {.min = 1, .max = kMaxPeers});
   add_number_option<int>(*command, "--gpus", options->gpus, "and as many ranks on each", {.min = 1, .max = kMaxPeers});
   command->add_flag("--predict", layers.is_predicted,
                     "Predict these layers on these machines and GPUs, and measure nothing");
@@ -307,9 +309,10 @@ void add_sequence_attention_benchmark(CLI::App& bench) {
   command->add_flag(
       "--eager", layers.eager,
       "Measured on GPUs: each operation of a layer is launched by itself; default: a layer is a CUDA graph");
-  command->add_flag("--compute-alone", layers.compute_alone,
-                    "Measured, interleaved: each layer without its transfers, messages and barriers, too; exposed ms are "
-                    "the difference");
+  command->add_flag(
+      "--compute-alone", layers.compute_alone,
+      "Measured, interleaved: each layer without its transfers, messages and barriers, too; exposed ms are "
+      "the difference");
   add_number_option<int>(*command, "--deadline", layers.deadline_seconds,
                          "Measured: seconds that a rank waits for another; default 60", {.min = 1, .max = 100000});
   add_json_option(*command, options->json_file);

@@ -4,6 +4,7 @@
 #include <bit>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "base/error.h"
@@ -12,7 +13,7 @@
 #include "cli/bench/sequence_figures.h"
 #include "cli/bench/sequence_operands.h"
 #include "fabric/counted_fabric.h"
-#include "fabric/discover_placement.h"
+#include "fabric/discover_machines.h"
 #include "fabric/gather_words.h"
 #include "fabric/launch.h"
 #include "fabric/paced/paced_fabric.h"
@@ -158,6 +159,12 @@ double largest_of_ranks(Fabric& fabric, Stream& stream, double mine) {
   return largest;
 }
 
+// This rank's part of the layer's operands, which do not depend on the strategy.
+SequenceOperands operands_of(const FigureLayer& of, int rank, Stream& stream) {
+  const std::vector<int> team = of.teams.ranks_of(of.teams.team_of(rank));
+  return {of.shape, static_cast<int>(std::ranges::find(team, rank) - team.begin()), stream};
+}
+
 struct Timed {
   SequenceWork work;
   Graph graph;
@@ -166,14 +173,12 @@ struct Timed {
 
 // The first layers are to warm up, and one's bytes are counted. On a GPU the others are replays of graphs. The last one is
 // not timed: its values are checked.
-LayerMeasurement measure_layer(Fabric& inner, Stream& stream, const FigureLayer& of, const RankLayers& options,
-                               const SequenceRates& rates) {
+LayerMeasurement measure_layer(Fabric& inner, Stream& stream, const FigureLayer& of, SequenceOperands& operands,
+                               const RankLayers& options, const SequenceRates& rates) {
   CountedFabric fabric(inner);
   const std::vector<int> team = of.teams.ranks_of(of.teams.team_of(fabric.rank()));
-  const auto place = std::ranges::find(team, fabric.rank()) - team.begin();
   SequenceAttention layer(fabric, team, of.strategy, of.mesh, of.shape);
   if (options.timed_waits) layer.replace_computation(rates);
-  SequenceOperands operands(of.shape, static_cast<int>(place), stream);
   const DeviceShare share = fabric.device_share();
   const Lane lane = share.ranks > 1 ? Lane(stream, share.sms) : Lane(stream);
   LayerMeasurement result;
@@ -228,12 +233,13 @@ std::unique_ptr<Fabric> with_emulated_links(Fabric& inner, const Placement& plac
       PacedLink{of.machine_link_bytes, std::chrono::duration_cast<std::chrono::nanoseconds>(latency)});
 }
 
-void require_placement(Fabric& fabric, Stream& stream, const Placement& placement) {
+void require_placement(Fabric& fabric, Stream& stream, const Placement& placement, int heads) {
   if (fabric.size() != placement.size())
     throw_error<InputError>("bench sequence-attention: {} x {} are {} ranks, and there are {}", placement.machines,
                             placement.ranks_per_machine, placement.size(), fabric.size());
   if (!started_by_mpirun()) return;
-  const Placement found = discover_placement(fabric, stream, read_launch());
+  const Placement found =
+      equal_machines(discover_machines(fabric, stream, read_launch()), heads, "bench sequence-attention");
   if (found.machines > 1 && found != placement)
     throw_error<InputError>("bench sequence-attention: --machines {} --gpus {}, and the run is {} machines of {} ranks",
                             placement.machines, placement.ranks_per_machine, found.machines, found.ranks_per_machine);
@@ -284,13 +290,20 @@ std::optional<std::vector<FigureRow>> measured_figure(int figure, const RankLaye
   std::vector<FigureRow> measured;
   bool is_first_rank = false;
   run_ranks(options.fabric, options.placement.size(), fabric_options, [&](Fabric& opened, Stream& stream) {
-    require_placement(opened, stream, options.placement);
+    require_placement(opened, stream, options.placement, options.heads);
     const RankHosts hosts = find_rank_hosts(opened, stream);
     std::unique_ptr<Fabric> paced;
     if (options.emulates_links) paced = with_emulated_links(opened, options.placement, rates);
     Fabric& fabric = paced ? *paced : opened;
-    for (const FigureLayer& layer : layers) {
-      LayerMeasurement result = measure_layer(fabric, stream, layer, options, rates.of(layer.shape.head_dim));
+    std::optional<SequenceOperands> operands;
+    for (std::size_t i = 0; i < layers.size(); ++i) {
+      const FigureLayer& layer = layers[i];
+      if (i == 0 || layer.name != layers[i - 1].name) {
+        operands.reset();
+        operands.emplace(operands_of(layer, fabric.rank(), stream));
+      }
+      LayerMeasurement result =
+          measure_layer(fabric, stream, layer, *operands, options, rates.of(layer.shape.head_dim));
       if (fabric.rank() != 0) continue;
       is_first_rank = true;
       result.hosts = hosts;

@@ -18,6 +18,7 @@ constexpr std::array kRecipes = {
     SyntheticTensor{.key = synthetic_key("sequence", "q"), .scale = static_cast<float>(1 / kUnitDeviation)},
     SyntheticTensor{.key = synthetic_key("sequence", "k"), .scale = static_cast<float>(1 / kUnitDeviation)},
     SyntheticTensor{.key = synthetic_key("sequence", "v"), .scale = static_cast<float>(1 / kUnitDeviation)}};
+constexpr std::int64_t kCheckedTokens = 8, kCheckedHeads = 2;
 constexpr std::size_t kPadding = 256;  // a rank without tokens has an address, too
 
 }  // namespace
@@ -73,26 +74,30 @@ std::vector<float> SequenceOperands::head_of(Which which, int batch, int head,
   return values;
 }
 
-double SequenceOperands::error(Stream& stream) {
-  const int batch = shape_.batch - 1;
-  std::vector<std::int64_t> all(static_cast<std::size_t>(shape_.num_tokens())), some = sampled(count_, 8);
+std::vector<float> SequenceOperands::wanted() const {
+  std::vector<std::int64_t> all(static_cast<std::size_t>(shape_.num_tokens())),
+      tokens = sampled(count_, kCheckedTokens);
   std::iota(all.begin(), all.end(), std::int64_t{0});
-  std::vector<float> got, wanted;
-  for (const std::int64_t of : sampled(shape_.num_heads, 2)) {
+  for (std::int64_t& token : tokens) token += first_;
+  const int batch = shape_.batch - 1;
+  std::vector<float> values;
+  for (const std::int64_t of : sampled(shape_.num_heads, kCheckedHeads)) {
     const int head = static_cast<int>(of);
-    std::vector<std::int64_t> tokens, rows;
-    for (const std::int64_t token : some) {
-      tokens.push_back(first_ + token);
-      rows.push_back((batch * count_ + token) * shape_.num_heads + head);
-    }
-    const Tensor y{y_.data(), shape_.batch * count_ * shape_.num_heads, shape_.head_dim,
-                   shape_.head_dim, shape_.dtype};
-    std::ranges::copy(HostRows(stream, y, rows).floats(), std::back_inserter(got));
     std::ranges::copy(exact_attention(head_of(Which::q, batch, head, tokens), head_of(Which::k, batch, head, all),
                                       head_of(Which::v, batch, head, all), shape_.head_dim, scale()),
-                      std::back_inserter(wanted));
+                      std::back_inserter(values));
   }
-  return relative_error(got, wanted);
+  return values;
+}
+
+double SequenceOperands::error(Stream& stream) {
+  if (!wanted_) wanted_ = wanted();
+  std::vector<std::int64_t> rows;
+  for (const std::int64_t head : sampled(shape_.num_heads, kCheckedHeads))
+    for (const std::int64_t token : sampled(count_, kCheckedTokens))
+      rows.push_back(((shape_.batch - 1) * count_ + token) * shape_.num_heads + head);
+  const Tensor y{y_.data(), shape_.batch * count_ * shape_.num_heads, shape_.head_dim, shape_.head_dim, shape_.dtype};
+  return relative_error(HostRows(stream, y, rows).floats(), *wanted_);
 }
 
 }  // namespace heddle

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "base/buffer.h"
@@ -35,12 +36,14 @@ class SequenceOperands {
   Buffer on_device(Which which, Stream& stream) const;
   // One head of these tokens of the whole sequence, rounded to the shape's dtype.
   std::vector<float> head_of(Which which, int batch, int head, const std::vector<std::int64_t>& tokens) const;
+  std::vector<float> wanted() const;
   std::uint64_t index(int batch, std::int64_t token, int head) const;
   std::size_t elements() const;
 
   SequenceShape shape_;
   std::int64_t first_, count_;  // this rank's tokens
   Buffer q_, k_, v_, y_;
+  std::optional<std::vector<float>> wanted_;  // of the rows that are checked
 };
 
 }  // namespace heddle
