@@ -19,6 +19,8 @@ fastest USP may be either of them. `alone` is the layer's computation without tr
 Strategies were measured one after the other. `link` is how long an emulated link takes for what USP sends into a machine.
 """
 ELEMENT_BYTES = 2  # ranks on GPUs compute in bfloat16
+PIECES = "sequence-figure-12-*.json"
+PICTURES = {"gpus": "sequence-gpus.svg", "links": "sequence-links.svg", "pieces": "sequence-figure-12.svg"}
 PLACES = {  # by the names of records
     "gpus": "a GPU each, no paced links",
     "links": "a GPU each, emulated links",
@@ -69,21 +71,28 @@ def tokens_of(record):
     return int(record["rows"][-1]["layer"].split(" ", 1)[0])
 
 
-def layers(folder):
-    found = {}  # (place, GPUs, link): records
+def groups(folder):
+    """[((place, GPUs, link), [(name, record)])]: measured layers that go into one table."""
+    found = {}
     for name, record in records_of(folder, "sequence-*.json"):
         if not (of := re.fullmatch(rf"sequence-({'|'.join(PLACES)})-\d+x\d+-.*\.json", name)):
             continue
         gpus = source(name, record).rsplit(", ", 1)[1]
         found.setdefault((of[1], gpus, record["rates"]["machine_link_gbps"] if "links" in of[1] else None), []).append((name, record))
-    page = []
-    for (place, gpus, link), records in sorted(found.items(), key=lambda item: list(PLACES).index(item[0][0])):
+    for records in found.values():
         records.sort(key=lambda one: (tokens_of(one[1]), one[0]))
+    return sorted(found.items(), key=lambda item: list(PLACES).index(item[0][0]))
+
+
+def layers(folder):
+    page = []
+    for (place, gpus, link), records in groups(folder):
         strategies = [name for name in NAMES if name in measured(records[0][1])]
         links = "" if link is None else f" of {link:g} GB/s between machines"
         page += [f"## {gpus}, {PLACES[place]}{links}", "",
                  table(["layer", "machines x GPUs", "U x R", *(NAMES[name] for name in strategies), "fastest USP", *["alone"] * has_alone(records), *["link"] * (link is not None), "slowest",
                         "spread"], [layer_row(record, link) for _, record in records]),
+                 *(f"![Time of each strategy beside USP's]({PICTURES[of]})\n" for of in [place] if of in PICTURES),
                  *(f"- {source(name, record)}. `{command(record)}`" for name, record in records), ""]
     return page
 
@@ -121,7 +130,7 @@ def predictions(folder):
 
 def pieces(folder):
     """Figure 12: attention over pieces on one GPU, beside the fastest of PyTorch's kernels."""
-    records = records_of(folder, "sequence-figure-12-*.json")
+    records = records_of(folder, PIECES)
     if not records:
         return []
     of = [(name, record, {row["case"]: row for row in record["rows"]}) for name, record in records]
@@ -138,6 +147,7 @@ def pieces(folder):
             "TFLOP/s of the fastest of PyTorch's kernels and of one call over one piece, interleaved, and the baseline's time over the"
             " latter's. Then times of calls over several pieces, to one piece.", "",
             table(["tokens", "heads", "baseline", "its TFLOP/s", "one piece", "ratio", *others], rows),
+            f"![TFLOP/s by length]({PICTURES['pieces']})\n",
             *(f"- {source(name, record)}. `{command(record)}`" for name, record, _ in of), ""]
 
 
