@@ -44,9 +44,10 @@
 #     token-weave  issue 28, on every GPU, or on 2 ranks that share one (records named shared): the 1000 sums in every mode, in
 #                  weave with steps in two parts; figures 4, 14, 12, 9, 11, 10, 5, 6 and 7, `heddle tune token-weave`, the norm's
 #                  course, also under memcheck (9 minutes)
-#     sequence-attention  issue 29: pieces and strategies against float64, figure 12 beside cuDNN at 9 216, 37 376 and 167 504 tokens
-#                  with heads of 64 and 128, figure 10 on 2 and 4 ranks that share the GPU, memcheck and racecheck; on several
-#                  GPUs also figure 10 with a GPU a rank, as it is and with emulated links between machines (9 minutes)
+#     sequence-attention  issue 29: pieces and strategies against float64, figure 12 beside cuDNN at 4 608, 9 216, 37 376 and 167 504
+#                  tokens with heads of 64 and 128, figure 8 (all degrees) beside computation alone on 2 and 4 ranks that share the
+#                  GPU, memcheck and racecheck; on several GPUs also figure 8 with a GPU a rank, as it is and with emulated links
+#                  between machines, beside what it is predicted to take (9 minutes)
 #     fused        fused operators on 2 and 4 ranks that share the GPU: course, tests, a soak with late ranks, benchmarks (5 minutes);
 #                  on several GPUs also with a GPU a rank (4 minutes more)
 #     load         `heddle bench load` of each MODEL: time of loading weights against what disk and bus allow (30 s; 25 s; 10 s)
@@ -737,14 +738,14 @@ weave_figure() {  # NUMBER SECONDS NAME ARGUMENTS...
 # In the order of what is wanted most. 37 376 tokens are Flux 3072's, 4 608 Flux 1024's, 167 504 those of 20 s of CogVideoX.
 # Figure 12 cuts keys and values into 4 and 8 pieces, in one call and in a call for each, which carries the sums.
 sequence_attention() {
-  local card all tokens head_dim machines layer tool
+  local card all tokens head_dim machines layer tool record rates
   card=$(name_of_card)
   all=$(nvidia-smi --list-gpus | grep -c '^GPU')
   source_folder || return
   run sequence-pieces 90 "$bin/test_fused" '--gtest_filter=*PieceAttention*Gpu*' "--gtest_output=json:$logs/sequence-test_fused.json"
   run sequence-strategies 90 "$bin/test_parallel" '--gtest_filter=*SequenceAttentionGpu*' \
     "--gtest_output=json:$logs/sequence-test_parallel.json"
-  for tokens in 9216 37376 167504; do
+  for tokens in 9216 37376 167504 4608; do
     for head_dim in 128 64; do
       run_with_baselines "sequence-figure-12-$tokens-x-$head_dim" 150 sequence-attention --figure 12 --tokens $tokens \
         --head-dim $head_dim --heads 24 --compare torch --device cuda:0 \
@@ -756,9 +757,15 @@ sequence_attention() {
   for machines in 4x1 2x2 2x1; do
     if [ "$all" = 1 ] || [ "$all" -lt $((${machines/x/*})) ]; then continue; fi
     for layer in 37376x128 167504x64 4608x128; do
-      sequence_layer gpus nvlink $machines "${layer%x*}" "${layer#*x}"
+      # Links and memory as records have them, and attention as this run has measured it.
+      rates=()
+      for record in "$root/bench/results/sequence-rates-$card.json" "$logs/sequence-figure-12-${layer/x/-x-}-$card.json"; do
+        if [ -s "$record" ]; then rates+=(--rates "$record"); fi
+      done
+      sequence_layer gpus nvlink $machines "${layer%x*}" "${layer#*x}" "${rates[@]}" --remote-us 5 \
+        --machine-gbps "$(awk "BEGIN { print 345 * ${machines#*x} }")"
       # The paper's transfers beside its computation: 50 GB/s out of 8 A100 at 200 TFLOP/s, here of GPUs at some 600.
-      sequence_layer links nvlink $machines "${layer%x*}" "${layer#*x}" --emulate-links \
+      sequence_layer links nvlink $machines "${layer%x*}" "${layer#*x}" "${rates[@]}" --emulate-links \
         --machine-gbps "$(awk "BEGIN { print 18.75 * ${machines#*x} }")"
     done
   done
@@ -770,12 +777,12 @@ sequence_attention() {
   sequence_ranks_memcheck
 }
 
-# sequence_layer NAME FABRIC MACHINESxRANKS TOKENS HEAD_DIM ARGUMENTS...: a layer of each strategy. Without --emulate-links
-# "machines" are names here: no link between them is slower than inside.
+# sequence_layer NAME FABRIC MACHINESxRANKS TOKENS HEAD_DIM ARGUMENTS...: a layer of each strategy with every degree, and its
+# computation alone. Without --emulate-links "machines" are names here: no link between them is slower than inside.
 sequence_layer() {
   local name=sequence-$1-$3-$4-x-$5 fabric=$2 machines=$3 tokens=$4 head_dim=$5
   shift 5
-  run "$name" 60 "$bin/heddle" bench sequence-attention --figure 10 --fabric "$fabric" --machines "${machines%x*}" \
+  run "$name" 90 "$bin/heddle" bench sequence-attention --figure 8 --compute-alone --fabric "$fabric" --machines "${machines%x*}" \
     --gpus "${machines#*x}" --tokens "$tokens" --heads 24 --head-dim "$head_dim" --json "$logs/$name-$card.json" "$@"
 }
 

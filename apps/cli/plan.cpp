@@ -4,7 +4,9 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <vector>
 
+#include "base/error.h"
 #include "cli/bench/record.h"
 #include "cli/commands.h"
 #include "cli/number_option.h"
@@ -19,6 +21,7 @@ using nlohmann::ordered_json;
 
 struct PlanAttentionOptions {
   SequenceRequest request;
+  std::vector<int> gpus{1};
   SequenceRateOptions rates;
   bool two_halves = false;
   bool json = false;
@@ -116,10 +119,21 @@ std::string text_of(const SequenceRequest& request, const SequenceRateTable& rat
   return text;
 }
 
+Placement placement_of(const PlanAttentionOptions& options) {
+  const SequenceRequest& request = options.request;
+  const std::vector<int>& gpus = options.gpus;
+  if (gpus.size() == 1) return {.machines = request.placement.machines, .ranks_per_machine = gpus.front()};
+  if (std::ssize(gpus) != request.placement.machines)
+    throw_error<InputError>("plan attention: --gpus names {} machines, --machines {}", gpus.size(),
+                            request.placement.machines);
+  return equal_machines(gpus, request.num_heads, "plan attention");
+}
+
 void run_plan_attention(PlanAttentionOptions& options) {
   const SequenceRateTable rates(options.rates);
   options.request.rates = rates.of(options.request.head_dim);
   options.request.halves = options.two_halves ? 2 : 1;
+  options.request.placement = placement_of(options);
   const SequencePlan plan = plan_sequence_attention(options.request);
   write_stdout(options.json ? json_of(options.request, rates, plan).dump(2) + "\n"
                             : text_of(options.request, rates, plan));
@@ -132,8 +146,8 @@ void add_plan_attention(CLI::App& plan) {
       "attention",
       "Strategies of sequence parallelism for one attention layer: traffic between machines, time, a pick");
   add_number_option<int>(*command, "--machines", request.placement.machines, "Machines; default 1", {.min = 1});
-  add_number_option<int>(*command, "--gpus", request.placement.ranks_per_machine, "GPUs of a machine; default 1",
-                         {.min = 1});
+  add_numbers_option(*command, "--gpus", options->gpus, "GPUs of a machine, or of each, comma-separated; default 1",
+                     {.min = 1});
   add_number_option<int>(
       *command, "--ulysses", request.degree,
       "Ulysses degree of usp, tas and torus; default: the gcd rule's, and beside it the fastest of all", {.min = 1});

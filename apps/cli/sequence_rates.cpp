@@ -125,6 +125,7 @@ SequenceRateTable::SequenceRateTable(const SequenceRateOptions& options) {
   take(options.gpu_gbps, &SequenceRates::gpu_link_bytes, 1e9);
   take(options.local_us, &SequenceRates::local_seconds, 1e-6);
   take(options.remote_us, &SequenceRates::remote_seconds, 1e-6);
+  is_given_ = has_options || !sources.empty();
   if (sources.empty()) sources.push_back(source_);
   if (has_options) sources.emplace_back("options");
   source_ = fmt::format("{}", fmt::join(sources, ", "));

@@ -40,11 +40,14 @@ class SequenceRateTable {
   nlohmann::ordered_json json() const;
   // "the paper's" or the files' names, and "options" where some were given.
   const std::string& source() const { return source_; }
+  // Whether there was any file or option.
+  bool is_given() const { return is_given_; }
 
  private:
   SequenceRates rates_;
   std::map<int, double> flops_;  // by head dimension; empty: rates_.attention_flops
   std::string source_ = "the paper's";
+  bool is_given_ = false;
 };
 
 }  // namespace heddle

@@ -43,8 +43,8 @@ const ArrowTable& arrows() {
   return direct;
 }
 
-// Between the sub-folders of a room. The files of the room itself may include them all, and be included by all.
-const ArrowTable& arrows_within_rooms() {
+// Between the sub-folders of a module. The files of the module itself may include them all, and be included by all.
+const ArrowTable& arrows_within_modules() {
   static const ArrowTable direct{
       {"kernels/attention", {"kernels/linear"}},
       {"kernels/linear", {"kernels/rows"}},
@@ -57,13 +57,13 @@ const ArrowTable& arrows_within_rooms() {
   return direct;
 }
 
-// The room of a folder: its longest prefix that has arrows; without any, the folder of src.
+// The module of a folder: its longest prefix that has arrows; without any, the folder of src.
 std::string module_of(const std::string& path) {
   const std::string folder = folder_of(path);
-  for (std::string room = folder; !room.empty();) {
-    if (arrows().contains(room)) return room;
-    const std::size_t slash = room.rfind('/');
-    room.resize(slash == std::string::npos ? 0 : slash);
+  for (std::string prefix = folder; !prefix.empty();) {
+    if (arrows().contains(prefix)) return prefix;
+    const std::size_t slash = prefix.rfind('/');
+    prefix.resize(slash == std::string::npos ? 0 : slash);
   }
   return folder.substr(0, folder.find('/'));
 }
@@ -82,9 +82,9 @@ std::set<std::string> reach(const ArrowTable& direct, const std::string& folder)
   return seen;
 }
 
-// Whether the include is from one sub-folder of a room to another one without an arrow.
-bool leaves_its_subfolder(const std::string& room, const std::string& from, const std::string& to) {
-  return from != room && to != room && !reach(arrows_within_rooms(), from).contains(to);
+// Whether the include is from one sub-folder of a module to another one without an arrow.
+bool leaves_its_subfolder(const std::string& parent, const std::string& from, const std::string& to) {
+  return from != parent && to != parent && !reach(arrows_within_modules(), from).contains(to);
 }
 
 std::string fault(const std::string& file, const Include& include, std::string_view why) {
@@ -167,8 +167,8 @@ Faults check_operator_headers(const SourceTree& tree) {
   Faults faults;
   for (const auto& [file, includes] : tree) {
     const std::string folder = folder_of(file);
-    const std::string_view room = std::string_view(folder).substr(0, folder.find('/'));
-    if (!file.ends_with(".h") || (room != "kernels" && room != "fused" && room != "collectives")) continue;
+    const std::string_view module = std::string_view(folder).substr(0, folder.find('/'));
+    if (!file.ends_with(".h") || (module != "kernels" && module != "fused" && module != "collectives")) continue;
     std::set<std::string> seen;
     if (const std::string way = way_to_cuda(tree, file, seen); !way.empty())
       faults.push_back(fmt::format("{}: an operator's header leads to CUDA's: {}", file, way));

@@ -75,6 +75,18 @@ TEST(Plan, RejectsWhatFitsNoStrategy) {
   const ProgramResult degree = with({"--ulysses", "5"});
   EXPECT_EQ(degree.status, 2);
   EXPECT_THAT(degree.err, HasSubstr("take a degree of 1, 2, 4, 8"));
+  const auto on = [&](const char* machines, const char* gpus) {
+    std::vector<std::string> all = flux;
+    all[3] = machines;
+    all[5] = gpus;
+    return run_heddle(all);
+  };
+  EXPECT_EQ(on("3", "8,8,8").status, 0);
+  EXPECT_EQ(on("3", "8,4,8").status, 2);
+  EXPECT_THAT(on("3", "8,4,8").err,
+              testing::AllOf(HasSubstr("machines of 8, 4, 8 ranks"),
+                             HasSubstr("on 3 x 4 usp, tas, torus and one_sided take a degree of")));
+  EXPECT_THAT(on("2", "8,8,8").err, HasSubstr("--gpus names 3 machines, --machines 2"));
   EXPECT_EQ(with({"--batch", "0"}).status, 2);
   EXPECT_THAT(with({"--cfg"}).err, HasSubstr("2 halves of an even batch"));
   EXPECT_THAT(run_heddle({"plan", "attention", "--heads", "4", "--head-dim", "300", "--tokens", "64"}).err,

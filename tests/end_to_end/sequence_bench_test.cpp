@@ -35,12 +35,18 @@ std::vector<json> rows_of(const json& record, const std::string& source) {
   return rows;
 }
 
-TEST(SequenceBench, PredictsTheAblationAndMeasuresRanks) {
-  const json record =
-      record_of(10, {"--machines", "2", "--gpus", "1", "--tokens", "64", "--repeats", "2", "--ulysses", "2"});
+TEST(SequenceBench, PredictsTheAblationOfThePaper) {
+  const json record = record_of(10, {});
   EXPECT_EQ(rows_of(record, "predicted").size(), 4u * 4);  // workloads by USP, TAS, Torus, one-sided
+  EXPECT_EQ(rows_of(record, "measured").size(), 0u);
   EXPECT_EQ(record.at("rates").at("source"), "the paper's");
   EXPECT_EQ(record.at("rates").at("attention_tflops"), 200);
+}
+
+TEST(SequenceBench, MeasuresRanks) {
+  const json record =
+      record_of(10, {"--machines", "2", "--gpus", "1", "--tokens", "64", "--repeats", "2", "--ulysses", "2"});
+  EXPECT_EQ(rows_of(record, "predicted").size(), 0u) << "the paper's rates say nothing about these ranks";
   const std::vector<json> measured = rows_of(record, "measured");
   ASSERT_EQ(measured.size(), 6u);  // strategies
   for (const json& row : measured) {
@@ -49,6 +55,8 @@ TEST(SequenceBench, PredictsTheAblationAndMeasuresRanks) {
     EXPECT_EQ(row.at("measured_elements"), row.at("counted_elements"));
     EXPECT_EQ(row.at("ranks_on"), "one host");
     EXPECT_EQ(row.at("emulated_machines"), true);
+    EXPECT_LT(row.at("relative_error").get<double>(), 1e-5);
+    EXPECT_GT(row.at("relative_error").get<double>(), 0) << "random numbers are never exact";
   }
   EXPECT_EQ(record.at("measured"), json({{"fabric", "shm"}, {"repeats", 2}, {"computation", "computed"}}));
 }
@@ -61,6 +69,21 @@ TEST(SequenceBench, SaysThatOneMachineIsNotEmulatedAndThatComputationIsReplaced)
   EXPECT_THAT(result.out, testing::Not(HasSubstr("emulated")));
   EXPECT_THAT(run_heddle(figure(10, {"--machines", "2", "--tokens", "8", "--repeats", "1"})).out,
               HasSubstr("one host, emulated machines"));
+}
+
+// Waits as long as the forecast's computation: what a layer takes beyond them is exposed.
+TEST(SequenceBench, MeasuresComputationAloneBesideTheLayer) {
+  const std::vector<json> rows =
+      rows_of(record_of(10, {"--machines", "2", "--tokens", "512", "--heads", "2", "--repeats", "3", "--timed-waits",
+                             "--tflops", "0.001", "--emulate-links", "--machine-gbps", "0.001", "--compute-alone"}),
+              "measured");
+  ASSERT_EQ(rows.size(), 6u);
+  for (const json& row : rows) {
+    const double alone = row.at("compute_seconds").at("median"), whole = row.at("seconds");
+    EXPECT_GT(alone, 4.0 * 512 * 512 * 64 / 1e9) << row << ": each of two ranks computes one head's flops";
+    EXPECT_DOUBLE_EQ(row.at("exposed_seconds"), whole - alone);
+    EXPECT_GT(whole - alone, 0.03) << row << ": 65 to 131 KB at 1 MB/s, of which Ring hides a half";
+  }
 }
 
 TEST(SequenceBench, MeasuresEachFigureWhereRanksAre) {
@@ -111,6 +134,28 @@ TEST(SequenceBench, MeasuresTheHalvesOfABatchBesideEachOther) {
   ASSERT_EQ(some.size(), 2u);
   EXPECT_EQ(some[0].at("strategy"), "usp");
   EXPECT_EQ(some[1].at("strategy"), "torus");
+}
+
+// Rates that are given are of the ranks that are measured, or that are predicted alone.
+TEST(SequenceBench, PredictsTheLayersOfRanksFromRatesThatAreGiven) {
+  const std::vector<std::string> layers{"--machines", "2", "--tokens", "64", "--heads", "4", "--tflops", "0.01"};
+  std::vector<std::string> runs = layers, alone = layers;
+  runs.insert(runs.end(), {"--repeats", "1"});
+  alone.emplace_back("--predict");
+  const json beside = record_of(10, runs), predicted = record_of(10, alone);
+  EXPECT_EQ(rows_of(beside, "measured").size(), 6u);
+  EXPECT_EQ(rows_of(predicted, "measured").size(), 0u);
+  for (const json& record : {beside, predicted}) {
+    const std::vector<json> rows = rows_of(record, "predicted");
+    ASSERT_EQ(rows.size(), 6u);
+    for (const json& row : rows) {
+      EXPECT_EQ(row.at("layer"), "64 tokens, 4 x 64");
+      EXPECT_EQ(row.at("machines"), 2);
+      EXPECT_GT(row.at("seconds").get<double>(), 4.0 * 64 * 64 * 64 * 4 / 2 / 1e10);
+    }
+  }
+  const std::vector<json> fastest = rows_of(record_of(7, alone), "predicted");
+  EXPECT_EQ(fastest.size(), 6u) << "a degree of each strategy";
 }
 
 TEST(SequenceBench, MeasuresThePiecesOfItsKernel) {
@@ -164,6 +209,9 @@ TEST(SequenceBench, RejectsWhatAFigureDoesNotTake) {
       {10, {"--fabric", "nosuch"}, "--fabric is of measured layers"},
       {7, {"--timed-waits"}, "--timed-waits is of measured layers"},
       {10, {"--device", "cpu"}, "figure 10 does not take --device"},
+      {10, {"--machines", "2", "--device", "cpu"}, "figure 10 does not take --device"},
+      {10, {"--predict"}, "--predict is of layers on --machines and --gpus"},
+      {10, {"--machines", "2", "--predict", "--eager"}, "--eager is of measured layers, and --predict measures none"},
       {12, {"--machines", "2"}, "figure 12 does not take --machines"},
       {12, {"--tflops", "3"}, "figure 12 does not take --tflops"},
       {12, {"--batch", "3"}, "figure 12 does not take --batch"},

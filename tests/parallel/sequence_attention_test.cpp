@@ -194,6 +194,57 @@ TEST(SequenceAttention, TwoHalvesOfABatchRunBesideEachOtherUnderEveryStrategy) {
     }
 }
 
+// With waits in place of computation, a layer of computation alone takes as long as the timeline's: it moves nothing, and
+// meets nobody. The layers around it are whole.
+TEST(SequenceAttention, ComputesAloneForAsLongAsTheTimelineSays) {
+  const SequenceCase of{{2, 2}, 2, 16, {6, 6, 6, 6}};
+  for (const SequenceStrategy strategy : kSequenceStrategies) {
+    if (!why_not(strategy, of.placement, of.num_heads).empty()) continue;
+    SCOPED_TRACE(name_of(strategy));
+    const SequenceMesh mesh = make_sequence_mesh(strategy, of.placement, of.num_heads);
+    const SequenceMemory memory(mesh, shape_of(of));
+    const SequenceRates rates{.attention_flops = 1e7, .call_seconds = 0.01};
+    const double compute_seconds =
+        predict_sequence(memory, make_sequence_programs(strategy, memory), rates).compute_seconds;
+    const WholeAttention attention = whole(of);
+    std::vector<float> y(attention.q.size());
+    ShmThreads world(4, options_for(memory));
+    run_team(4, [&](TeamMember& member) {
+      const auto shm = world.rank(member.rank());
+      CountedFabric fabric(*shm);
+      ThreadPool pool(1);
+      Stream stream(pool);
+      SequenceAttention layer(fabric, ranks_from(0, 4), strategy, mesh, shape_of(of));
+      RankOperands operands(of, attention, member.rank(), stream);
+      layer.set_work(SequenceWork::computation);
+      operands.attend(layer, stream);
+      layer.synchronize(stream);
+      member.barrier();
+      layer.set_work(SequenceWork::whole);
+      operands.attend(layer, stream);
+      layer.synchronize(stream);
+      operands.put_output(y, stream);
+      const auto puts = fabric.put_bytes(), gets = fabric.got_bytes();
+      const int barriers = fabric.barriers_of_all();
+
+      layer.replace_computation(rates);
+      layer.set_work(SequenceWork::computation);
+      const auto begin = std::chrono::steady_clock::now();
+      if (member.rank() == 0) {  // the others do not come
+        operands.attend(layer, stream);
+        layer.synchronize(stream);
+        const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+        EXPECT_GE(taken.count(), compute_seconds);
+        EXPECT_LT(taken.count(), 2 * compute_seconds);
+      }
+      EXPECT_EQ(fabric.put_bytes(), puts);
+      EXPECT_EQ(fabric.got_bytes(), gets);
+      EXPECT_EQ(fabric.barriers_of_all(), barriers);
+    });
+    EXPECT_EQ(first_miss(attention, y), "");
+  }
+}
+
 TEST(SequenceAttention, TheSameLayerGivesTheSameBits) {
   const SequenceCase of{{2, 2}, 4, 16, {5, 3, 8, 4}};
   for (const SequenceStrategy strategy : kSequenceStrategies) {

@@ -155,6 +155,19 @@ TEST(SequencePlan, ExposesAllTransfersOfUlyssesAndNoneOfFreeLinks) {
     EXPECT_LT(of.timeline.exposed_seconds, 1e-6) << name_of(of.strategy);
 }
 
+// O', l and m of each row leave a call that carries them on and enter the next one: on a ring of four all calls but one do.
+TEST(SequencePlan, ChargesTheStateThatCallsCarry) {
+  SequenceRequest request{
+      .placement = {4, 1}, .num_heads = 4, .head_dim = 64, .num_tokens = 4096, .degree = {}, .rates = {}};
+  request.rates.call_seconds = 0;
+  const auto compute_seconds = [&](SequenceStrategy strategy) {
+    return plan_sequence_attention(request).of(strategy).timeline.compute_seconds;
+  };
+  const double state_bytes = 1024.0 * 4 * (64 + 2) * 4;  // of a rank's tokens
+  EXPECT_NEAR(compute_seconds(SequenceStrategy::ring) - compute_seconds(SequenceStrategy::ulysses),
+              2 * 3 * state_bytes / request.rates.memory_bytes, 1e-9);
+}
+
 TEST(SequencePlan, TakesEveryShapeOfMachines) {
   for (const int machines : {1, 2, 3, 5, 6})
     for (const int gpus : {1, 2, 3, 4})

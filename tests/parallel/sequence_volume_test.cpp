@@ -204,15 +204,28 @@ TEST(SequenceMesh, TheTorusOverlapsEveryAllToAllThatCrossesMachines) {
 }
 
 TEST(SequenceMesh, RejectsWhatDoesNotFitAndNamesWhatWould) {
+  const char* const what_fits =
+      "usp, tas, torus and one_sided take a degree of 1, 2; without a degree there is also ring";
   const auto rejects = [](SequenceStrategy strategy, std::optional<int> degree, const auto& why) {
     EXPECT_THAT([&] { make_sequence_mesh(strategy, {2, 4}, 6, degree); }, testing::ThrowsMessage<InvalidArgument>(why));
   };
   rejects(SequenceStrategy::ulysses, {},
-          testing::AllOf(HasSubstr("a Ulysses degree of 8 does not divide 6 heads"),
-                         HasSubstr("These do: ring, usp, tas, torus, one_sided")));
-  rejects(SequenceStrategy::usp, 3, HasSubstr("a Ulysses degree of 3 does not divide 8 ranks"));
+          testing::AllOf(HasSubstr("a Ulysses degree of 8 does not divide 6 heads"), HasSubstr(what_fits)));
+  rejects(SequenceStrategy::usp, 3,
+          testing::AllOf(HasSubstr("a Ulysses degree of 3 does not divide 8 ranks"), HasSubstr(what_fits)));
   rejects(SequenceStrategy::torus, 4, HasSubstr("a Ulysses degree of 4 does not divide 6 heads"));
   rejects(SequenceStrategy::tas, 0, HasSubstr("a Ulysses degree of 0"));
+}
+
+TEST(SequenceMesh, RejectsMachinesOfUnequalSizeAndNamesEqualOnes) {
+  const int equal[] = {4, 4, 4}, unequal[] = {8, 4, 8};
+  EXPECT_EQ(equal_machines(equal, 6, "test"), (Placement{3, 4}));
+  EXPECT_THAT(
+      [&] { equal_machines(unequal, 6, "test"); },
+      testing::ThrowsMessage<InputError>(
+          "test: machines of 8, 4, 8 ranks; every strategy needs as many on each: on 3 x 4 usp, tas, torus and "
+          "one_sided take a degree of 1, 2, 3, 6; without a degree there is also ring; on 2 x 8 usp, tas, torus "
+          "and one_sided take a degree of 1, 2; without a degree there is also ring"));
 }
 
 }  // namespace

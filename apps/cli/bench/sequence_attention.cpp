@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <map>
 #include <memory>
@@ -13,6 +14,8 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "cli/bench/exact_attention.h"
+#include "cli/bench/quantile.h"
 #include "cli/bench/record.h"
 #include "cli/bench/sequence_figures.h"
 #include "cli/bench/sequence_pieces.h"
@@ -28,7 +31,7 @@ using nlohmann::ordered_json;
 
 struct SequenceBenchOptions {
   int figure = 0;
-  MeasuredLayers layers;
+  RankLayers layers;
   std::optional<int> machines, gpus, heads;
   SequenceRateOptions rates;
   Device device;     // of figure 12
@@ -50,7 +53,7 @@ std::vector<std::string> strategy_names() {
 struct FigureOutput {
   std::vector<std::vector<std::string>> cells;
   ordered_json fields;
-  std::string wrong;  // see PieceBench
+  std::string wrong;  // the first layer or case whose values are wrong; empty: none is
 };
 
 std::string text_of(const LayerMeasurement& measured, const Placement& placement) {
@@ -75,6 +78,9 @@ ordered_json json_of(const FigureRow& row) {
   if (!row.measured) return object;
   object["measured_elements"] = row.measured->moved_elements;
   object["spread"] = spread(row.measured->samples);
+  if (!row.measured->alone.empty()) object["compute_seconds"] = spread(row.measured->alone);
+  if (const std::optional<double> error = row.measured->error)
+    object["relative_error"] = std::isfinite(*error) ? ordered_json(*error) : ordered_json("not finite");
   object["ranks_on"] = name_of(row.measured->hosts);
   object["fabric"] = row.measured->fabric;
   object["emulated_machines"] = row.placement.machines > 1 && row.measured->hosts == RankHosts::one_host;
@@ -83,9 +89,15 @@ ordered_json json_of(const FigureRow& row) {
   return object;
 }
 
+bool has_right_values(const FigureRow& row) {
+  if (!row.measured || !row.measured->error) return true;
+  return *row.measured->error <= most_attention_error(row.measured->dtype);
+}
+
 std::vector<std::vector<std::string>> table_of(const std::vector<FigureRow>& rows, bool timed_waits) {
   std::vector<std::vector<std::string>> cells{{"layer", "machines", "strategy", "U x R", "source", "ranks on", "ms",
-                                               "p10", "p90", "exposed ms", "to usp", "counted", "measured elements"}};
+                                               "p10", "p90", "compute ms", "exposed ms", "to usp", "counted",
+                                               "measured elements", "error"}};
   std::map<bool, double> usp;  // of predicted and of measured rows
   std::string layer;
   const auto ms = [](double seconds) { return fmt::format("{:.3f}", seconds * 1e3); };
@@ -95,16 +107,21 @@ std::vector<std::vector<std::string>> table_of(const std::vector<FigureRow>& row
     layer = row.layer;
     if (row.strategy == SequenceStrategy::usp) usp[is_measured] = row.seconds;
     const ordered_json of = is_measured ? spread(row.measured->samples) : ordered_json();
-    cells.push_back(
-        {row.layer, fmt::format("{} x {}", row.placement.machines, row.placement.ranks_per_machine),
-         std::string(name_of(row.strategy)), fmt::format("{} x {}", row.mesh.groups(), row.mesh.ring),
-         !is_measured  ? "predicted"
-         : timed_waits ? "measured, timed waits"
-                       : "measured",
-         is_measured ? text_of(*row.measured, row.placement) : "-", ms(row.seconds), is_measured ? ms(of["p10"]) : "-",
-         is_measured ? ms(of["p90"]) : "-", row.exposed_seconds ? ms(*row.exposed_seconds) : "-",
-         usp.contains(is_measured) ? fmt::format("{:.2f}x", usp[is_measured] / row.seconds) : "-",
-         fmt::format("{}", row.counted_elements), is_measured ? fmt::format("{}", row.measured->moved_elements) : "-"});
+    cells.push_back({row.layer, fmt::format("{} x {}", row.placement.machines, row.placement.ranks_per_machine),
+                     std::string(name_of(row.strategy)), fmt::format("{} x {}", row.mesh.groups(), row.mesh.ring),
+                     !is_measured  ? "predicted"
+                     : timed_waits ? "measured, timed waits"
+                                   : "measured",
+                     is_measured ? text_of(*row.measured, row.placement) : "-", ms(row.seconds),
+                     is_measured ? ms(of["p10"]) : "-", is_measured ? ms(of["p90"]) : "-",
+                     is_measured && !row.measured->alone.empty() ? ms(median(row.measured->alone)) : "-",
+                     row.exposed_seconds ? ms(*row.exposed_seconds) : "-",
+                     usp.contains(is_measured) ? fmt::format("{:.2f}x", usp[is_measured] / row.seconds) : "-",
+                     fmt::format("{}", row.counted_elements),
+                     is_measured ? fmt::format("{}", row.measured->moved_elements) : "-",
+                     is_measured && row.measured->error
+                         ? fmt::format("{:.1e}{}", *row.measured->error, has_right_values(row) ? "" : " WRONG")
+                         : "-"});
   }
   return cells;
 }
@@ -122,25 +139,35 @@ FigureOutput output_of_pieces(const SequenceBenchOptions& options) {
   return {std::move(pieces.cells), std::move(pieces.fields), std::move(pieces.wrong)};
 }
 
+RankLayers rank_layers(const SequenceBenchOptions& options) {
+  RankLayers layers = options.layers;
+  layers.placement = {options.machines.value_or(1), options.gpus.value_or(1)};
+  layers.heads = options.heads.value_or(layers.heads);
+  layers.halves = options.two_halves ? 2 : 1;
+  for (const std::string& name : options.strategies) layers.strategies.push_back(*sequence_strategy_named(name));
+  return layers;
+}
+
 // Nothing in a process that has not rank 0.
 std::optional<FigureOutput> output_of_layers(const SequenceBenchOptions& options) {
   const SequenceRateTable rates(options.rates);
-  std::vector<FigureRow> rows = predicted_figure(options.figure, rates);
+  std::optional<std::vector<FigureRow>> found;
   FigureOutput result;
-  if (options.has_ranks()) {
-    MeasuredLayers layers = options.layers;
-    layers.placement = {options.machines.value_or(1), options.gpus.value_or(1)};
-    layers.heads = options.heads.value_or(layers.heads);
-    layers.halves = options.two_halves ? 2 : 1;
-    for (const std::string& name : options.strategies) layers.strategies.push_back(*sequence_strategy_named(name));
-    std::optional<std::vector<FigureRow>> measured = measured_figure(options.figure, layers, rates);
-    if (!measured) return {};
-    std::ranges::move(*measured, std::back_inserter(rows));
+  if (!options.has_ranks()) {
+    found = predicted_figure(options.figure, rates);
+  } else if (const RankLayers layers = rank_layers(options); layers.is_predicted) {
+    found = predicted_figure(options.figure, layers, rates);
+  } else {
+    found = measured_figure(options.figure, layers, rates);
+    if (!found) return {};
     result.fields["measured"] = {{"fabric", layers.fabric},
                                  {"repeats", layers.repeats},
                                  {"computation", layers.timed_waits ? "timed waits" : "computed"}};
   }
+  const std::vector<FigureRow>& rows = *found;
   result.cells = table_of(rows, options.layers.timed_waits);
+  if (const auto wrong = std::ranges::find_if_not(rows, has_right_values); wrong != rows.end())
+    result.wrong = fmt::format("{}, {}", wrong->layer, name_of(wrong->strategy));
   result.fields["rates"] = rates.json();
   result.fields["rows"] = ordered_json::array();
   for (const FigureRow& row : rows) result.fields["rows"].push_back(json_of(row));
@@ -169,25 +196,35 @@ void run_sequence_bench(const SequenceBenchOptions& options) {
 void require_taken_options(const CLI::App& command, const SequenceBenchOptions& options) {
   using Names = std::set<std::string>;
   static const Names kOfPieces{"--device", "--compare", "--tokens", "--heads", "--head-dim", "--repeats"};
-  static const Names kOfRanks{"--fabric",   "--tokens",  "--heads",       "--head-dim",      "--batch",
-                              "--ulysses",  "--repeats", "--timed-waits", "--emulate-links", "--eager",
-                              "--deadline", "--cfg",     "--strategy"};
+  static const Names kOfRanks{"--tokens", "--heads", "--head-dim", "--batch", "--ulysses", "--cfg", "--strategy"};
+  static const Names kOfRuns{"--fabric", "--repeats",  "--timed-waits",  "--emulate-links",
+                             "--eager",  "--deadline", "--compute-alone"};
   Names taken{"--figure", "--json", "--help"};
   if (options.figure == 12) {
     taken.insert(kOfPieces.begin(), kOfPieces.end());
   } else {
     taken.insert({"--machines", "--gpus"});
     taken.insert(std::begin(kSequenceRateOptions), std::end(kSequenceRateOptions));
-    if (options.has_ranks()) taken.insert(kOfRanks.begin(), kOfRanks.end());
+    if (options.has_ranks()) {
+      taken.insert(kOfRanks.begin(), kOfRanks.end());
+      taken.insert("--predict");
+      if (!options.layers.is_predicted) taken.insert(kOfRuns.begin(), kOfRuns.end());
+    }
   }
   for (const CLI::Option* given : command.get_options()) {
     const std::string name = given->get_name();
     if (given->count() == 0 || taken.contains(name)) continue;
-    if (options.figure != 12 && kOfRanks.contains(name))
+    if (options.layers.is_predicted && kOfRuns.contains(name))
+      throw_error<InputError>("bench sequence-attention: {} is of measured layers, and --predict measures none", name);
+    if (options.figure != 12 && (kOfRanks.contains(name) || kOfRuns.contains(name)))
       throw_error<InputError>(
           "bench sequence-attention: {} is of measured layers, and figure {} measures none without --machines and "
           "--gpus",
           name, options.figure);
+    if (options.figure != 12 && name == "--predict")
+      throw_error<InputError>(
+          "bench sequence-attention: --predict is of layers on --machines and --gpus; the paper's are "
+          "predicted without it");
     throw_error<InputError>("bench sequence-attention: figure {} does not take {}", options.figure, name);
   }
 }
@@ -196,7 +233,7 @@ void require_taken_options(const CLI::App& command, const SequenceBenchOptions& 
 
 void add_sequence_attention_benchmark(CLI::App& bench) {
   const auto options = std::make_shared<SequenceBenchOptions>();
-  MeasuredLayers& layers = options->layers;
+  RankLayers& layers = options->layers;
   CLI::App* command = bench.add_subcommand(
       "sequence-attention",
       "Figures of StreamFusion for attention layers: predicted for machines of 8 GPUs, or measured");
@@ -216,9 +253,11 @@ void add_sequence_attention_benchmark(CLI::App& bench) {
       ->required();
   command->add_option("--fabric", layers.fabric,
                       "Of measured ranks: shm, mpi, nvlink or nvlink-ipc (ranks that share a GPU); default shm");
-  add_number_option<int>(*command, "--machines", options->machines,
-                         "Also measure, on ranks that stand for as many machines", {.min = 1, .max = kMaxPeers});
+  add_number_option<int>(*command, "--machines", options->machines, "Measure, on ranks that stand for as many machines",
+                         {.min = 1, .max = kMaxPeers});
   add_number_option<int>(*command, "--gpus", options->gpus, "and as many ranks on each", {.min = 1, .max = kMaxPeers});
+  command->add_flag("--predict", layers.is_predicted,
+                    "Predict these layers on these machines and GPUs, and measure nothing");
   add_numbers_option(*command, "--tokens", layers.tokens,
                      "Tokens of measured layers, comma-separated; default 512, figure 9 256,512, figure 12 on a GPU "
                      "4096 to 167504",
@@ -270,6 +309,10 @@ void add_sequence_attention_benchmark(CLI::App& bench) {
   command->add_flag(
       "--eager", layers.eager,
       "Measured on GPUs: each operation of a layer is launched by itself; default: a layer is a CUDA graph");
+  command->add_flag(
+      "--compute-alone", layers.compute_alone,
+      "Measured, interleaved: each layer without its transfers, messages and barriers, too; exposed ms are "
+      "the difference");
   add_number_option<int>(*command, "--deadline", layers.deadline_seconds,
                          "Measured: seconds that a rank waits for another; default 60", {.min = 1, .max = 100000});
   add_json_option(*command, options->json_file);

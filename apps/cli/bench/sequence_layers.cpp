@@ -1,18 +1,19 @@
 // The measured rows of sequence_figures.h.
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <chrono>
-#include <cmath>
 #include <memory>
+#include <optional>
 #include <utility>
 
-#include "base/buffer.h"
-#include "base/copy.h"
 #include "base/error.h"
 #include "base/graph.h"
 #include "cli/bench/quantile.h"
 #include "cli/bench/sequence_figures.h"
+#include "cli/bench/sequence_operands.h"
 #include "fabric/counted_fabric.h"
-#include "fabric/discover_placement.h"
+#include "fabric/discover_machines.h"
 #include "fabric/gather_words.h"
 #include "fabric/launch.h"
 #include "fabric/paced/paced_fabric.h"
@@ -47,7 +48,7 @@ struct NamedShape {
 };
 
 // Every shape of the figure.
-std::vector<NamedShape> shapes_of(int figure, const MeasuredLayers& of) {
+std::vector<NamedShape> shapes_of(int figure, const RankLayers& of) {
   const auto or_default = [](const std::vector<int>& given, const std::vector<int>& otherwise) {
     return given.empty() ? otherwise : given;
   };
@@ -57,8 +58,8 @@ std::vector<NamedShape> shapes_of(int figure, const MeasuredLayers& of) {
   std::vector<int> batches = varies ? std::vector{1, 2} : std::vector{1};
   for (int& batch : batches) batch *= of.halves;
   batches = or_default(of.batches, batches);
-  // Where computation is replaced by waits, bytes are those of GPUs.
-  const bool is_narrow = of.timed_waits || of.fabric.starts_with("nvlink");
+  // Where computation is predicted or replaced by waits, bytes are those of GPUs.
+  const bool is_narrow = of.is_predicted || of.timed_waits || of.fabric.starts_with("nvlink");
   std::vector<NamedShape> shapes;
   for (const int head_dim : head_dims)
     for (const int batch : batches)
@@ -79,7 +80,7 @@ std::vector<NamedShape> shapes_of(int figure, const MeasuredLayers& of) {
 }
 
 // Nothing: the degree of gcd_rule().
-std::vector<std::optional<int>> degrees_of(int figure, const MeasuredLayers& of, int ranks) {
+std::vector<std::optional<int>> degrees_of(int figure, const RankLayers& of, int ranks) {
   std::vector<std::optional<int>> degrees(of.degrees.begin(), of.degrees.end());
   if (degrees.empty() && (figure == 7 || figure == 8))
     for (const int degree : ulysses_degrees(ranks, of.heads)) degrees.emplace_back(degree);
@@ -87,7 +88,7 @@ std::vector<std::optional<int>> degrees_of(int figure, const MeasuredLayers& of,
   return degrees;
 }
 
-std::vector<FigureLayer> layers_of(int figure, const MeasuredLayers& of, const SequenceRateTable& rates) {
+std::vector<FigureLayer> layers_of(int figure, const RankLayers& of, const SequenceRateTable& rates) {
   std::vector<FigureLayer> layers;
   for (const NamedShape& of_figure : shapes_of(figure, of)) {
     const auto& [name, teams, shape] = of_figure;
@@ -151,55 +152,76 @@ std::vector<double> longest_of_ranks(Fabric& fabric, Stream& stream, const std::
   return longest;
 }
 
-// The first layer is to warm up, and the one whose bytes are counted. On a GPU the others are replays of a graph.
-LayerMeasurement measure_layer(Fabric& inner, Stream& stream, const FigureLayer& of, const MeasuredLayers& options,
-                               const SequenceRates& rates) {
+double largest_of_ranks(Fabric& fabric, Stream& stream, double mine) {
+  double largest = 0;
+  for (const std::uint64_t bits : gather_words(fabric, stream, std::array{std::bit_cast<std::uint64_t>(mine)}))
+    largest = std::max(largest, std::bit_cast<double>(bits));
+  return largest;
+}
+
+// This rank's part of the layer's operands, which do not depend on the strategy.
+SequenceOperands operands_of(const FigureLayer& of, int rank, Stream& stream) {
+  const std::vector<int> team = of.teams.ranks_of(of.teams.team_of(rank));
+  return {of.shape, static_cast<int>(std::ranges::find(team, rank) - team.begin()), stream};
+}
+
+struct Timed {
+  SequenceWork work;
+  Graph graph;
+  std::vector<double> samples;
+};
+
+// The first layers are to warm up, and one's bytes are counted. On a GPU the others are replays of graphs. The last one is
+// not timed: its values are checked.
+LayerMeasurement measure_layer(Fabric& inner, Stream& stream, const FigureLayer& of, SequenceOperands& operands,
+                               const RankLayers& options, const SequenceRates& rates) {
   CountedFabric fabric(inner);
   const std::vector<int> team = of.teams.ranks_of(of.teams.team_of(fabric.rank()));
-  const auto place = std::ranges::find(team, fabric.rank()) - team.begin();
   SequenceAttention layer(fabric, team, of.strategy, of.mesh, of.shape);
   if (options.timed_waits) layer.replace_computation(rates);
-  const SequenceShape& shape = of.shape;
-  const auto elements = static_cast<std::size_t>(shape.batch) *
-                        static_cast<std::size_t>(shape.tokens[static_cast<std::size_t>(place)]) *
-                        static_cast<std::size_t>(shape.num_heads * shape.head_dim);
-  std::vector<float> numbers(elements + 1);
-  for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = std::sin(static_cast<float>(i));
-  std::vector<std::byte> rounded(numbers.size() * size_of(shape.dtype));
-  convert(numbers.data(), DType::float32, rounded.data(), shape.dtype, numbers.size());
-  Buffer x(rounded.size(), fabric.device()), y(rounded.size(), fabric.device());
-  enqueue_copy(stream, x.data(), rounded.data(), rounded.size());
-  stream.synchronize();
   const DeviceShare share = fabric.device_share();
   const Lane lane = share.ranks > 1 ? Lane(stream, share.sms) : Lane(stream);
-  const float scale = 1 / std::sqrt(static_cast<float>(shape.head_dim));
   LayerMeasurement result;
   result.fabric = inner.name();
+  result.dtype = of.shape.dtype;
   result.emulates_links = options.emulates_links;
   result.from_graph = fabric.device().kind == DeviceKind::cuda && !options.eager;
-  Graph graph;
-  std::vector<std::uint64_t> mine;
-  for (int sample = -1; sample < options.repeats; ++sample) {
+  Timed whole{SequenceWork::whole, {}, {}}, alone{SequenceWork::computation, {}, {}};
+  const auto seconds_of = [&](const Timed& timed) {
     inner.barrier(stream);
     fabric.synchronize(stream);
+    layer.set_work(timed.work);
     const auto begin = std::chrono::steady_clock::now();
-    if (graph)
-      graph.launch(stream);
+    if (timed.graph)
+      timed.graph.launch(stream);
     else
-      layer.attend(x.data(), x.data(), x.data(), y.data(), scale, lane);
+      layer.attend(operands.q(), operands.k(), operands.v(), operands.y(), operands.scale(), lane);
     layer.synchronize(stream);
-    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
-    if (sample >= 0) result.samples.push_back(taken.count());
-    if (sample >= 0) continue;
-    mine = moved_bytes(fabric, options.placement);
-    if (result.from_graph) graph = layer.capture(x.data(), x.data(), x.data(), y.data(), scale, lane);
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  };
+  std::vector<std::uint64_t> mine;
+  std::vector<Timed*> interleaved{&whole};
+  if (options.compute_alone) interleaved.push_back(&alone);
+  for (Timed* const timed : interleaved) {
+    seconds_of(*timed);
+    if (timed == &whole) mine = moved_bytes(fabric, options.placement);
+    if (result.from_graph)
+      timed->graph = layer.capture(operands.q(), operands.k(), operands.v(), operands.y(), operands.scale(), lane);
   }
-  result.samples = longest_of_ranks(inner, stream, result.samples);
+  for (int i = 0; i < options.repeats; ++i)
+    for (Timed* const timed : interleaved) timed->samples.push_back(seconds_of(*timed));
+  result.samples = longest_of_ranks(inner, stream, whole.samples);
+  if (options.compute_alone) result.alone = longest_of_ranks(inner, stream, alone.samples);
+  if (!options.timed_waits) {
+    operands.clear_output(stream);
+    seconds_of(whole);
+    result.error = largest_of_ranks(inner, stream, operands.error(stream));
+  }
   const std::vector<std::uint64_t> all = gather_words(inner, stream, mine);
   std::vector<std::uint64_t> of_machines(mine.size());
   for (std::size_t i = 0; i < all.size(); ++i) of_machines[i % mine.size()] += all[i];
   result.moved_elements =
-      static_cast<std::int64_t>(std::ranges::max(of_machines)) / static_cast<std::int64_t>(size_of(shape.dtype));
+      static_cast<std::int64_t>(std::ranges::max(of_machines)) / static_cast<std::int64_t>(size_of(of.shape.dtype));
   return result;
 }
 
@@ -211,15 +233,28 @@ std::unique_ptr<Fabric> with_emulated_links(Fabric& inner, const Placement& plac
       PacedLink{of.machine_link_bytes, std::chrono::duration_cast<std::chrono::nanoseconds>(latency)});
 }
 
-void require_placement(Fabric& fabric, Stream& stream, const Placement& placement) {
+void require_placement(Fabric& fabric, Stream& stream, const Placement& placement, int heads) {
   if (fabric.size() != placement.size())
     throw_error<InputError>("bench sequence-attention: {} x {} are {} ranks, and there are {}", placement.machines,
                             placement.ranks_per_machine, placement.size(), fabric.size());
   if (!started_by_mpirun()) return;
-  const Placement found = discover_placement(fabric, stream, read_launch());
+  const Placement found =
+      equal_machines(discover_machines(fabric, stream, read_launch()), heads, "bench sequence-attention");
   if (found.machines > 1 && found != placement)
     throw_error<InputError>("bench sequence-attention: --machines {} --gpus {}, and the run is {} machines of {} ranks",
                             placement.machines, placement.ranks_per_machine, found.machines, found.ranks_per_machine);
+}
+
+FigureRow predicted_row(const FigureLayer& of, const RankLayers& options) {
+  return {.layer = of.name,
+          .placement = options.placement,
+          .halves = options.halves,
+          .strategy = of.strategy,
+          .mesh = of.mesh,
+          .seconds = of.timeline.seconds,
+          .exposed_seconds = of.timeline.exposed_seconds,
+          .counted_elements = of.counted_elements,
+          .measured = {}};
 }
 
 // Of figure 7: each strategy's fastest degree in each layer.
@@ -238,7 +273,13 @@ std::vector<FigureRow> fastest_rows(std::vector<FigureRow> rows) {
 
 }  // namespace
 
-std::optional<std::vector<FigureRow>> measured_figure(int figure, const MeasuredLayers& options,
+std::vector<FigureRow> predicted_figure(int figure, const RankLayers& options, const SequenceRateTable& rates) {
+  std::vector<FigureRow> rows;
+  for (const FigureLayer& layer : layers_of(figure, options, rates)) rows.push_back(predicted_row(layer, options));
+  return figure == 7 ? fastest_rows(std::move(rows)) : rows;
+}
+
+std::optional<std::vector<FigureRow>> measured_figure(int figure, const RankLayers& options,
                                                       const SequenceRateTable& rates) {
   const std::vector<FigureLayer> layers = layers_of(figure, options, rates);
   std::size_t heap_bytes = 0;
@@ -249,44 +290,44 @@ std::optional<std::vector<FigureRow>> measured_figure(int figure, const Measured
   std::vector<FigureRow> measured;
   bool is_first_rank = false;
   run_ranks(options.fabric, options.placement.size(), fabric_options, [&](Fabric& opened, Stream& stream) {
-    require_placement(opened, stream, options.placement);
+    require_placement(opened, stream, options.placement, options.heads);
     const RankHosts hosts = find_rank_hosts(opened, stream);
     std::unique_ptr<Fabric> paced;
     if (options.emulates_links) paced = with_emulated_links(opened, options.placement, rates);
     Fabric& fabric = paced ? *paced : opened;
-    for (const FigureLayer& layer : layers) {
-      LayerMeasurement result = measure_layer(fabric, stream, layer, options, rates.of(layer.shape.head_dim));
+    std::optional<SequenceOperands> operands;
+    for (std::size_t i = 0; i < layers.size(); ++i) {
+      const FigureLayer& layer = layers[i];
+      if (i == 0 || layer.name != layers[i - 1].name) {
+        operands.reset();
+        operands.emplace(operands_of(layer, fabric.rank(), stream));
+      }
+      LayerMeasurement result =
+          measure_layer(fabric, stream, layer, *operands, options, rates.of(layer.shape.head_dim));
       if (fabric.rank() != 0) continue;
       is_first_rank = true;
       result.hosts = hosts;
-      const double seconds = median(result.samples);
-      FigureRow row{.layer = layer.name,
-                    .placement = options.placement,
-                    .halves = options.halves,
-                    .strategy = layer.strategy,
-                    .mesh = layer.mesh,
-                    .seconds = seconds,
-                    .exposed_seconds = {},
-                    .counted_elements = layer.counted_elements,
-                    .measured = std::move(result)};
-      if (options.timed_waits) row.exposed_seconds = row.seconds - layer.timeline.compute_seconds;
+      FigureRow row = predicted_row(layer, options);
+      row.seconds = median(result.samples);
+      row.exposed_seconds.reset();
+      row.measured = std::move(result);
+      if (options.compute_alone)
+        row.exposed_seconds = row.seconds - median(row.measured->alone);
+      else if (options.timed_waits)
+        row.exposed_seconds = row.seconds - layer.timeline.compute_seconds;
       measured.push_back(std::move(row));
     }
   });
   if (!is_first_rank) return {};
   if (figure == 7) measured = fastest_rows(std::move(measured));
-  if (!options.timed_waits) return measured;
+  if (!options.timed_waits && !rates.is_given()) return measured;
   std::vector<FigureRow> rows;
   rows.reserve(2 * measured.size());
   for (FigureRow& row : measured) {
     const auto layer = std::ranges::find_if(layers, [&](const FigureLayer& of) {
       return of.name == row.layer && of.strategy == row.strategy && of.mesh == row.mesh;
     });
-    FigureRow predicted = row;
-    predicted.seconds = layer->timeline.seconds;
-    predicted.exposed_seconds = layer->timeline.exposed_seconds;
-    predicted.measured.reset();
-    rows.push_back(std::move(predicted));
+    rows.push_back(predicted_row(*layer, options));
     rows.push_back(std::move(row));
   }
   return rows;

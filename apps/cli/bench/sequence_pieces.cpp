@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "cli/bench/baseline.h"
 #include "cli/bench/device.h"
+#include "cli/bench/exact_attention.h"
 #include "cli/bench/operands.h"
 #include "cli/bench/record.h"
 #include "fused/piece_attention/piece_attention.h"
@@ -76,6 +77,8 @@ class PieceLayer {
                       device_.stream());
   }
 
+  DType dtype() const { return dtype_; }
+
   // The relative error of some rows of the last head, which float64 computes.
   double error() const {
     const std::int64_t first = std::int64_t{size_.heads - 1} * size_.tokens;
@@ -88,23 +91,7 @@ class PieceLayer {
     for (std::size_t i = 0; i < keys.size(); ++i) keys[i] = first + static_cast<std::int64_t>(i);
     for (std::int64_t& row : some) row += first;
     const std::vector<float> q = whole(q_, some), k = whole(k_, keys), v = whole(v_, keys);
-    const auto dim = static_cast<std::size_t>(size_.head_dim);
-    std::vector<float> wanted(some.size() * dim);
-    for (std::size_t row = 0; row < some.size(); ++row) {
-      std::vector<double> weights(keys.size()), y(dim);
-      for (std::size_t key = 0; key < keys.size(); ++key)
-        for (std::size_t d = 0; d < dim; ++d)
-          weights[key] += static_cast<double>(q[row * dim + d]) * k[key * dim + d] * scale_;
-      const double largest = *std::ranges::max_element(weights);
-      double sum = 0;
-      for (std::size_t key = 0; key < keys.size(); ++key) {
-        const double weight = std::exp(weights[key] - largest);
-        sum += weight;
-        for (std::size_t d = 0; d < dim; ++d) y[d] += weight * v[key * dim + d];
-      }
-      for (std::size_t d = 0; d < dim; ++d) wanted[row * dim + d] = static_cast<float>(y[d] / sum);
-    }
-    return relative_error(whole(y_, some), wanted);
+    return relative_error(whole(y_, some), exact_attention(q, k, v, size_.head_dim, scale_));
   }
 
  private:
@@ -177,7 +164,7 @@ PieceBench bench_pieces(const PieceBenchOptions& options) {
         baseline_samples.push_back(baseline->sample());
         std::this_thread::sleep_for(kBaselineSettle);
       }
-      const double error = layer.error(), seconds = median(samples), most_error = device.on_gpu() ? 0.02 : 1e-5;
+      const double error = layer.error(), seconds = median(samples), most_error = most_attention_error(layer.dtype());
       if (cut.pieces == 1) one_piece = seconds;
       const std::string name = fmt::format("{} piece{}, {} call{}", cut.pieces, cut.pieces > 1 ? "s" : "",
                                            cut.one_call ? 1 : cut.pieces, cut.one_call ? "" : "s");

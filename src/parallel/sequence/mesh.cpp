@@ -69,18 +69,26 @@ std::string what_fits(int ranks, int num_heads) {
                      num_heads % ranks == 0 ? "ring, ulysses" : "ring");
 }
 
+Placement equal_machines(std::span<const int> ranks, int num_heads, const char* who) {
+  require(!ranks.empty(), "sequence attention: no machines");
+  const auto [fewest, most] = std::ranges::minmax(ranks);
+  if (fewest == most) return {.machines = static_cast<int>(ranks.size()), .ranks_per_machine = fewest};
+  const auto on = [&](std::int64_t machines, int each) {
+    return fmt::format("on {} x {} {}", machines, each, what_fits(static_cast<int>(machines) * each, num_heads));
+  };
+  throw_error<InputError>("{}: machines of {} ranks; every strategy needs as many on each: {}; {}", who,
+                          fmt::join(ranks, ", "), on(std::ssize(ranks), fewest),
+                          on(std::ranges::count(ranks, most), most));
+}
+
 SequenceMesh make_sequence_mesh(SequenceStrategy strategy, const Placement& placement, int num_heads,
                                 std::optional<int> degree) {
   require(placement.machines >= 1 && placement.ranks_per_machine >= 1 && num_heads >= 1,
           "sequence attention: {} machines of {} ranks and {} heads, expected 1 or more of each", placement.machines,
           placement.ranks_per_machine, num_heads);
-  if (const std::string reason = why_not(strategy, placement, num_heads, degree); !reason.empty()) {
-    std::vector<std::string_view> others;
-    for (const SequenceStrategy other : kSequenceStrategies)
-      if (why_not(other, placement, num_heads, degree).empty()) others.push_back(name_of(other));
-    throw_error<InvalidArgument>("sequence attention: {} does not fit: {}. These do: {}", name_of(strategy), reason,
-                                 fmt::join(others, ", "));
-  }
+  if (const std::string reason = why_not(strategy, placement, num_heads, degree); !reason.empty())
+    throw_error<InvalidArgument>("sequence attention: {} does not fit: {}. {}", name_of(strategy), reason,
+                                 what_fits(placement.size(), num_heads));
   const int groups = degree_of(strategy, placement, num_heads, degree);
   SequenceMesh mesh{.placement = placement, .torus = 1, .ulysses = groups, .ring = placement.size() / groups};
   if (strategy == SequenceStrategy::usp) mesh.neighbours = SequenceMesh::Neighbours::share_a_ulysses_group;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -68,6 +69,10 @@ std::string why_not(SequenceStrategy strategy, const Placement& placement, int n
 // The Ulysses degrees that USP, TAS and Torus Attention take there, rising.
 std::vector<int> ulysses_degrees(int ranks, int num_heads);
 
+// The placement of machines with so many ranks each, 1 or more. Throws InputError, which names `who`, where they differ,
+// with what fits on all machines with the ranks of the smallest, and on the largest alone.
+Placement equal_machines(std::span<const int> ranks, int num_heads, const char* who);
+
 // What an error says behind why_not(): "usp, tas, torus and one_sided take a degree of 1, 2, 4; without a degree there is
 // also ring".
 std::string what_fits(int ranks, int num_heads);
@@ -76,7 +81,7 @@ std::string what_fits(int ranks, int num_heads);
 // parts, T, such that no other all-to-all crosses machines: the ranks (t, :, r) share one. That is T = machines where
 // they divide P_u, as the paper assumes; P_u where it divides them, a subset of the machines each; and P_u, U = 1, where
 // groups and machines end at different ranks, so some parts are beside each other on one machine. Throws InvalidArgument
-// with why_not() and the strategies that would do.
+// with why_not() and what_fits().
 SequenceMesh make_sequence_mesh(SequenceStrategy strategy, const Placement& placement, int num_heads,
                                 std::optional<int> degree = {});
 

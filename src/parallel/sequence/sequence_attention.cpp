@@ -39,6 +39,11 @@ SpanName span_of(const SequenceOp& op) {
   return {};
 }
 
+bool computes(const SequenceOp& op) {
+  return std::holds_alternative<SequenceSplit>(op) || std::holds_alternative<SequenceJoin>(op) ||
+         std::holds_alternative<SequenceAttend>(op);
+}
+
 // Of transfers: on the CPU a thread of its own, on a GPU a CUDA stream.
 Stream stream_of(Device device, ThreadPool& pool) {
   return device.kind == DeviceKind::cpu ? Stream(pool) : Stream(device);
@@ -193,10 +198,12 @@ struct SequenceAttention::Call {
 };
 
 void SequenceAttention::attend(const void* q, const void* k, const void* v, void* y, float scale, const Lane& lane) {
-  Call call{q, k, v, y, scale, lane_that_computes(lane, static_cast<int>(team_.size()))};
+  const bool transfers = work_ == SequenceWork::whole;
+  Call call{q, k, v, y, scale, transfers ? lane_that_computes(lane, static_cast<int>(team_.size())) : lane};
   const Span layer(lane.stream, name_of(strategy_));
   for (std::size_t i = 0; i < program_.ops.size(); ++i) {
     const SequenceOp& op = program_.ops[i];
+    if (!transfers && !computes(op)) continue;
     if (std::holds_alternative<SequenceMove>(op)) begin_moves(i, call);
     run(op, call);
     call.num_attends += std::holds_alternative<SequenceAttend>(op);

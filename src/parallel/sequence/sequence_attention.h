@@ -2,6 +2,7 @@
 // (program.h) over a fabric.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -19,6 +20,12 @@
 #include "parallel/sequence/timeline.h"
 
 namespace heddle {
+
+// What a layer does of its program.
+enum class SequenceWork : std::uint8_t {
+  whole,
+  computation  // nothing is moved, signalled or waited for, and y holds nothing: how long a layer computes
+};
 
 class SequenceAttention {
  public:
@@ -57,6 +64,11 @@ class SequenceAttention {
   // messages are real, y holds nothing. So the time of a schedule can be measured where computing would disturb it.
   void replace_computation(const SequenceRates& rates);
 
+  // Of layers that are enqueued or captured from now on; at first `whole`. Those of `computation` compute on all SMs of
+  // their lane, as there are no transfers to leave one to, and count as no call of attend(). All ranks of the team choose
+  // the same, and have synchronized before: nothing may come while a layer computes on what lies there.
+  void set_work(SequenceWork work) { work_ = work; }
+
   // Waits for the layers enqueued on `stream` and their transfers; throws the fabric's error. A layer whose transfer has
   // failed computes with what lies in memory, so nobody may use y before this returned.
   void synchronize(Stream& stream);
@@ -92,6 +104,7 @@ class SequenceAttention {
   std::vector<PieceLayout> layouts_;  // of the program's SequenceAttend ops, in order
   std::vector<Event> events_;
   std::optional<SequenceRates> waits_;  // in place of computation
+  SequenceWork work_ = SequenceWork::whole;
   ThreadPool pool_{1};
   Stream ring_, other_;
   Event layer_begun_, ring_done_, other_done_;  // of a captured layer

@@ -19,8 +19,11 @@ double seconds_of_attend(const SequenceMemory& memory, int rank, const SequenceA
   for (const int group : attend.queries) num_queries += memory.tokens(group, memory.mesh().place_of(rank));
   for (const SequenceAttend::KeysValues& from : attend.keys_values)
     num_keys += memory.tokens(from.group, from.ring_place);
-  return rates.call_seconds +
-         4 * num_queries * num_keys * shape.batch * memory.group_heads() * shape.head_dim / rates.attention_flops;
+  const double rows = num_queries * shape.batch * memory.group_heads();
+  const double state_bytes = rows * (shape.head_dim + 2) * sizeof(float);  // O', l and m
+  const int state_passes = (attend.start == PieceStart::carried) + (attend.end == PieceEnd::carry);
+  return rates.call_seconds + state_passes * state_bytes / rates.memory_bytes +
+         4 * rows * num_keys * shape.head_dim / rates.attention_flops;
 }
 
 double seconds_of_copies(const SequenceMemory& memory, int rank, int tensors, const SequenceRates& rates) {

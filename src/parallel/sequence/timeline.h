@@ -10,9 +10,9 @@ namespace heddle {
 // What a GPU, a link and a message cost. The defaults are the StreamFusion paper's machines: 8 A100 that attend at 200
 // TFLOP/s, NVSwitch, and 400 Gbit/s out of a machine.
 struct SequenceRates {
-  double attention_flops = 200e12;   // a GPU's
-  double memory_bytes = 1.3e12;      // a second, read or written, while heads are split and joined
-  double gpu_link_bytes = 250e9;     // a second, from GPU to GPU inside a machine
+  double attention_flops = 200e12;  // a GPU's
+  double memory_bytes = 1.3e12;     // a second, read or written: heads that are split and joined, state that is carried
+  double gpu_link_bytes = 250e9;    // a second, from GPU to GPU inside a machine
   double machine_link_bytes = 50e9;  // a second, out of a machine and into it, shared by its GPUs
   double call_seconds = 8e-6;        // of each kernel, beside its work
   double local_seconds = 5e-6;       // of each transfer and message inside a machine, beside its bytes

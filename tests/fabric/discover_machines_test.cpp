@@ -1,4 +1,4 @@
-#include "fabric/discover_placement.h"
+#include "fabric/discover_machines.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ struct Place {
   int local_rank, num_local_ranks;
 };
 
-// What each rank finds, "MACHINES x RANKS", or the error that it gets, where ranks are told these places by their launcher.
+// The ranks of each machine, as each rank finds them, or the error that it gets, where ranks are told these places by their launcher.
 std::vector<std::string> found(const std::vector<Place>& places) {
   const int ranks = static_cast<int>(places.size());
   ShmThreads world(ranks, {.heap_bytes = 4096});
@@ -34,8 +34,7 @@ std::vector<std::string> found(const std::vector<Place>& places) {
                         .num_local_ranks = places[rank].num_local_ranks,
                         .job_key = {}};
     try {
-      const Placement placement = discover_placement(*fabric, stream, launch);
-      by_rank[rank] = fmt::format("{} x {}", placement.machines, placement.ranks_per_machine);
+      by_rank[rank] = fmt::format("{}", fmt::join(discover_machines(*fabric, stream, launch), ", "));
     } catch (const InputError& error) {
       by_rank[rank] = error.what();
     }
@@ -43,24 +42,24 @@ std::vector<std::string> found(const std::vector<Place>& places) {
   return by_rank;
 }
 
-TEST(DiscoverPlacement, FindsMachinesOfEqualSize) {
-  EXPECT_THAT(found({{0, 1}}), testing::Each("1 x 1"));
-  EXPECT_THAT(found({{0, 3}, {1, 3}, {2, 3}}), testing::Each("1 x 3"));
-  EXPECT_THAT(found({{0, 1}, {0, 1}, {0, 1}}), testing::Each("3 x 1"));
-  EXPECT_THAT(found({{0, 2}, {1, 2}, {0, 2}, {1, 2}, {0, 2}, {1, 2}}), testing::Each("3 x 2"));
+TEST(DiscoverMachines, FindsTheRanksOfEachMachineOnEveryRank) {
+  EXPECT_THAT(found({{0, 1}}), testing::Each("1"));
+  EXPECT_THAT(found({{0, 3}, {1, 3}, {2, 3}}), testing::Each("3"));
+  EXPECT_THAT(found({{0, 1}, {0, 1}, {0, 1}}), testing::Each("1, 1, 1"));
+  EXPECT_THAT(found({{0, 2}, {1, 2}, {0, 2}, {1, 2}, {0, 2}, {1, 2}}), testing::Each("2, 2, 2"));
+  EXPECT_THAT(found({{0, 2}, {1, 2}, {0, 1}}), testing::Each("2, 1"));
+  EXPECT_THAT(found({{0, 1}, {0, 2}, {1, 2}}), testing::Each("1, 2"));
 }
 
-TEST(DiscoverPlacement, RejectsMachinesOfDifferentSizesOnEveryRank) {
-  EXPECT_THAT(found({{0, 2}, {1, 2}, {0, 1}}), testing::Each(testing::HasSubstr("by rank, 2, 2, 1 ranks share")));
-  EXPECT_THAT(found({{0, 1}, {0, 2}, {1, 2}}), testing::Each(testing::HasSubstr("by rank, 1, 2, 2 ranks share")));
-}
-
-TEST(DiscoverPlacement, RejectsRanksOfAMachineThatDoNotFollowEachOther) {
-  EXPECT_THAT(found({{0, 2}, {0, 2}, {1, 2}, {1, 2}}),
-              testing::Each(testing::HasSubstr("the place in its machine of 2 is 0, 0, 1, 1")));
+TEST(DiscoverMachines, RejectsRanksOfAMachineThatDoNotFollowEachOther) {
+  EXPECT_THAT(
+      found({{0, 2}, {0, 2}, {1, 2}, {1, 2}}),
+      testing::Each(testing::HasSubstr("by rank, 2, 2, 2, 2 share a machine, and the place in it is 0, 0, 1, 1")));
   EXPECT_THAT(found({{0, 2}, {0, 2}, {1, 2}, {1, 2}}), testing::Each(testing::HasSubstr("--map-by slot")));
+  EXPECT_THAT(found({{0, 1}, {0, 2}, {0, 1}, {1, 2}}),
+              testing::Each(testing::HasSubstr("the place in it is 0, 0, 0, 1")));
   EXPECT_THAT(found({{0, 3}, {0, 3}, {1, 3}, {1, 3}, {2, 3}, {2, 3}}),
-              testing::Each(testing::HasSubstr("the place in its machine of 3 is 0, 0, 1, 1, 2, 2")));
+              testing::Each(testing::HasSubstr("the place in it is 0, 0, 1, 1, 2, 2")));
 }
 
 }  // namespace
