@@ -13,7 +13,8 @@
 
 namespace heddle {
 
-// The ring of W.
+// The ring of W. Its barriers and places are not a TmaRing with PartialRingPlace: by that the kernel has as many
+// instructions, but other registers, which nobody has measured.
 struct BatchRing {
   int slots;
   int part_bytes;  // of a line's rows of a tile, or of its gate or up
