@@ -26,7 +26,7 @@
 #     compared     `heddle bench operator` of each MODEL at batch 1 and 16 and of 2048 tokens, interleaved with PyTorch (90 s
 #                  each)
 #     memcheck     compute-sanitizer memcheck, then racecheck, over tests of every kernel (150 s)
-#     mutations    test programs with a fault each (gpu_mutations.toml): says which faults the tests notice; alone, with its own
+#     mutations    test programs with a fault each (mutations_gpu.toml): says which faults the tests notice; alone, with its own
 #                  bundle (gpu_bundle.sh --mutations); 40 s at most for each
 #     broken       a driver that is too old, a GPU that is lost, ...: tests/end_to_end/broken_driver.sh (30 s)
 #     accuracy     the demo model's 1000 sums: all must be right (3 s)
@@ -558,7 +558,7 @@ memcheck() {
 
 mutations() {
   source_folder || return
-  run mutations 560 python3 "$root/scripts/gpu_mutations.py" run "$bin"
+  run mutations 560 python3 "$root/scripts/mutations.py" run "$bin"
   grep '^{' "$logs/mutations.log" | tee "$logs/gpu-h200-mutations.lines"
 }
 

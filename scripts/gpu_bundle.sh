@@ -4,7 +4,7 @@
 # and some minutes.
 #   scripts/gpu_bundle.sh [--one-gpu | --program | --mutations] [BUILD_FOLDER]
 # --program is --one-gpu without tests: for benchmarks, small enough to be sent with a baseline's packages.
-# --mutations packs test programs with a fault each (gpu_mutations.py) into .gpu/mutations; minutes of nvcc for each.
+# --mutations packs test programs with a fault each (mutations.py) into .gpu/mutations; minutes of nvcc for each.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 case ${1:-} in
@@ -37,7 +37,7 @@ stage=$(mktemp -d)
 trap 'rm -rf "$stage"' EXIT
 mkdir -p "$stage/bin" "$stage/lib" ".gpu/$kind"
 if [ $kind = mutations ]; then
-  scripts/gpu_mutations.py build "$stage" --build-folder "$build"
+  scripts/mutations.py build "$stage" --build-folder "$build"
   compress=(xz '--lzma2=preset=6,dict=128MiB')  # the programs are nearly the same, so one packs the next
 else
   ninja -C "$build" -j "$(nproc)" "${targets[@]}"

@@ -90,6 +90,46 @@ TEST(LanesOfAGroup, PassMessagesBySemaphores) {
   });
 }
 
+// A group that looks at a flag where its lanes wait for each other.
+struct LanesThatLook {
+  const std::uint64_t& flag;
+  std::uint64_t& seen;
+
+  int lane() const { return 0; }
+  int lanes() const { return 1; }
+  int block() const { return 0; }
+  int blocks() const { return 1; }
+  void sync() const { seen = flag; }
+};
+
+Peers alone_with(Places& places) {
+  Peers peers;
+  peers.heaps[0] = reinterpret_cast<std::byte*>(&places);
+  return peers;
+}
+
+TEST(LanesOfAGroup, RaiseNoFlagBeforeAllHaveWritten) {
+  Places places{};
+  std::uint64_t seen = 99;
+  signal(LanesThatLook{places.flag, seen}, alone_with(places), 0, &places.flag, 7);
+  EXPECT_EQ(seen, 0U);
+  EXPECT_EQ(places.flag, 7U);
+  seen = 99;
+  signal_next(LanesThatLook{places.full.arrived, seen}, alone_with(places), 0, &places.full);
+  EXPECT_EQ(seen, 0U);
+  EXPECT_EQ(places.full.arrived, 1U);
+}
+
+TEST(LanesOfAGroup, TakeAMessageOnce) {
+  Places places{};
+  WaitRecord record;
+  Peers peers = alone_with(places);
+  peers.waits = {&record, 1'000'000};
+  signal_next(HostThread{}, peers, 0, &places.full);
+  EXPECT_TRUE(wait_next(HostThread{}, peers, 0, &places.full, "first"));
+  EXPECT_FALSE(wait_next(HostThread{}, peers, 0, &places.full, "second"));
+}
+
 // Only lane 0 looks at the flag: what it finds is everybody's answer.
 TEST(LanesOfAGroup, AllHearThatAWaitHasGivenUp) {
   on_lanes(std::chrono::milliseconds(20), [&](const HostLanes& lanes, const Peers& peers, Places& places) {
