@@ -61,15 +61,16 @@ TEST(SequencePlan, OrdersTheStrategiesAsThePaperMeasured) {
 }
 
 // Where USP hides all of its transfers, one-sided transfers can add nothing, and cost what their calls of attention over
-// less keys cost. There USP is the pick.
+// less keys and the state that these carry cost: more computation. There USP is the pick.
 TEST(SequencePlan, PicksNothingSlowerThanUspInTheLayersOfThePaper) {
   for (const SequenceRequest& request : layers_of_the_paper()) {
     const SequencePlan plan = plan_sequence_attention(request);
     SCOPED_TRACE(testing::Message() << request.placement.machines << " machines, D " << request.head_dim << ", "
                                     << request.num_tokens << " tokens, batch " << request.batch);
     EXPECT_LE(plan.picked().timeline.seconds, plan.fastest_of(SequenceStrategy::usp).timeline.seconds);
-    EXPECT_LE(plan.fastest_of(SequenceStrategy::one_sided).timeline.seconds,
-              1.01 * plan.fastest_of(SequenceStrategy::usp).timeline.seconds);
+    const SequenceTimeline& one_sided = plan.fastest_of(SequenceStrategy::one_sided).timeline;
+    const SequenceTimeline& usp = plan.fastest_of(SequenceStrategy::usp).timeline;
+    EXPECT_LE(one_sided.seconds, 1.01 * usp.seconds + one_sided.compute_seconds - usp.compute_seconds);
     EXPECT_EQ(plan.picked().strategy, plan.pick);
     for (const SequenceForecast& of : plan.fastest)
       if (of.reason.empty()) {
@@ -81,14 +82,14 @@ TEST(SequencePlan, PicksNothingSlowerThanUspInTheLayersOfThePaper) {
 
 TEST(SequencePlan, SearchesTheDegreesUnlessOneIsGiven) {
   SequenceRequest request = flux();
-  request.placement.machines = 2;
+  request.placement.machines = 3;
   const SequencePlan searched = plan_sequence_attention(request);
-  EXPECT_EQ(searched.of(SequenceStrategy::one_sided).mesh.groups(), 8);
-  EXPECT_EQ(searched.picked().mesh.groups(), 2);
+  EXPECT_EQ(searched.of(SequenceStrategy::one_sided).mesh.groups(), 24);
+  EXPECT_EQ(searched.picked().mesh.groups(), 6);
   EXPECT_LT(searched.picked().timeline.seconds, searched.of(SequenceStrategy::one_sided).timeline.seconds);
-  request.degree = 8;
+  request.degree = 24;
   const SequencePlan given = plan_sequence_attention(request);
-  EXPECT_EQ(given.fastest_of(SequenceStrategy::one_sided).mesh.groups(), 8);
+  EXPECT_EQ(given.fastest_of(SequenceStrategy::one_sided).mesh.groups(), 24);
 }
 
 TEST(BatchTeams, HalvesHaveHalfOfTheMachinesOrOfEachMachinesRanks) {
