@@ -34,7 +34,7 @@ TEST(Plan, PrintsATableAndTakesADegree) {
 }
 
 TEST(Plan, SaysByWhatACountDiffersAndWhichDegreeIsFastest) {
-  const std::vector<std::string> flux{"plan",    "attention", "--machines", "2",   "--gpus",   "8",
+  const std::vector<std::string> flux{"plan",    "attention", "--machines", "3",   "--gpus",   "8",
                                       "--heads", "24",        "--head-dim", "128", "--tokens", "37376"};
   const ProgramResult table = run_heddle(flux);
   EXPECT_EQ(table.status, 0) << table.err;
@@ -43,11 +43,10 @@ TEST(Plan, SaysByWhatACountDiffersAndWhichDegreeIsFastest) {
   std::vector<std::string> words = flux;
   words.emplace_back("--json");
   const auto plan = nlohmann::json::parse(run_heddle(words).out);
-  EXPECT_EQ(plan["strategies"]["one_sided"]["ulysses"], 8);
-  EXPECT_EQ(plan["strategies"]["one_sided"]["fastest_degree"]["ulysses"], 2);
-  EXPECT_EQ(plan["picked"]["ulysses"], 2);
+  EXPECT_EQ(plan["strategies"]["one_sided"]["ulysses"], 24);
+  EXPECT_EQ(plan["strategies"]["one_sided"]["fastest_degree"]["ulysses"], 6);
+  EXPECT_EQ(plan["picked"]["ulysses"], 6);
 
-  words[3] = "3";
   words.insert(words.end(), {"--ulysses", "4"});
   const auto three = nlohmann::json::parse(run_heddle(words).out);
   EXPECT_THAT(three["strategies"]["tas"]["counted_differs"], HasSubstr("rings of 6 ranks straddle machines of 8"));
