@@ -1,5 +1,5 @@
 """The section of docs/results/cluster.md that says what a fused attention block can gain, from the records in bench/results."""
-import json
+from pages import parse_record
 
 MODEL = "llama-2-7b"
 BLOCK = ("rmsnorm", "linear qkv", "rope_kv_write", "attention", "linear output")
@@ -11,7 +11,7 @@ def read(folder, name):
     path = folder / name
     if not path.exists():
         return None
-    return json.loads(path.read_text(encoding="utf-8").replace('"rope_append"', '"rope_kv_write"'))  # its name in older records
+    return parse_record(path.read_text(encoding="utf-8"))
 
 
 def median(way):

@@ -5,8 +5,17 @@ import pathlib
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
+OPERATORS = {"rope_append": "rope_kv_write", "latent_append": "latent_kv_write"}  # by their names in older records
+
+
+def parse_record(text):
+    for old, new in OPERATORS.items():
+        text = text.replace(f'"{old}"', f'"{new}"')
+    return json.loads(text)
+
+
 def records_of(folder, pattern):
-    return [(path.name, json.loads(path.read_text(encoding="utf-8"))) for path in sorted(folder.glob(pattern))]
+    return [(path.name, parse_record(path.read_text(encoding="utf-8"))) for path in sorted(folder.glob(pattern))]
 
 
 def table(head, rows):

@@ -12,6 +12,7 @@ import statistics
 import sys
 
 import plots
+from pages import parse_record
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -21,10 +22,10 @@ def load(folder):
     for path in sorted(folder.glob("gpu-*.json*")):
         text = path.read_text(encoding="utf-8")
         if path.suffix == ".jsonl":
-            runs += [(path.name, json.loads(line)) for line in text.splitlines() if line.strip()]
+            runs += [(path.name, parse_record(line)) for line in text.splitlines() if line.strip()]
             continue
         try:
-            record = json.loads(text)
+            record = parse_record(text)
         except json.JSONDecodeError:  # from an interrupted run
             print(f"report_gpu.py: {path.name} is not whole and left out", file=sys.stderr)
             continue

@@ -48,10 +48,10 @@ def main():
     if len(sys.argv) == 1:
         results, pages = ROOT / "bench" / "results", ROOT / "docs" / "results"
         write(sequence_tables.page(results), pages / "sequence.md")
-        for (place, _, _), records in sequence_tables.groups(results):
-            if place in sequence_tables.PICTURES:
-                draw([record for _, record in records], True, pages / sequence_tables.PICTURES[place])
-        draw([record for _, record in records_of(results, sequence_tables.PIECES)], True, pages / sequence_tables.PICTURES["pieces"])
+        for group, records in sequence_tables.groups(results):
+            if picture := sequence_tables.picture_of(group, records):
+                draw([record for _, record in records], True, pages / picture)
+        draw([record for _, record in records_of(results, sequence_tables.PIECES)], True, pages / sequence_tables.PIECES_PICTURE)
         return
     if len(arguments) < 2:
         sys.exit(__doc__)

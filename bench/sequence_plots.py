@@ -36,7 +36,7 @@ def _group(axes, place, best, width):
     usp = best["usp"]["seconds"] if "usp" in best else 1.0
     for index, (strategy, row) in enumerate(best.items()):
         at = place + (index - (len(best) - 1) / 2) * width
-        exposed = row.get("exposed_seconds", 0.0)
+        exposed = max(0.0, row.get("exposed_seconds", 0.0))  # a difference of medians may be below 0
         axes.bar(at, (row["seconds"] - exposed) / usp, width, color=COLOURS[strategy])
         axes.bar(at, exposed / usp, width, bottom=(row["seconds"] - exposed) / usp, color=COLOURS[strategy], alpha=EXPOSED)
 
@@ -68,7 +68,7 @@ def layers(rows, title, path):
         title += ", machines x GPUs below the name"
     figure.suptitle(title, fontsize=10)
     parts = [Patch(color=COLOURS[strategy], label=NAMES[strategy]) for strategy in strategies]
-    if any("exposed_seconds" in row for row in rows):  # predictions alone know it
+    if any("exposed_seconds" in row for row in rows):  # predictions, and layers measured beside computation alone
         parts += [Patch(color="#555555", label="full colour: computation"),
                   Patch(color="#555555", alpha=EXPOSED, linewidth=0, label="pale: exposed communication")]
     figure.tight_layout()

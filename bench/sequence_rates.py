@@ -25,7 +25,8 @@ def link_gbps():
 
 def carry_gbps():
     """At which O', l and m leave a call of attention and enter the next, by what three more calls over four pieces cost. Lower than the
-    memory's rate: a call's first loads and last stores overlap little."""
+    memory's rate: a call's first loads and last stores overlap little. Heads that are split and joined are charged at the same rate, which
+    is too low for them."""
     rows = {row["case"]: row for row in record(PIECES)["rows"]}
     one, four = rows["4 pieces, 1 call"], rows["4 pieces, 4 calls"]
     seconds = four["seconds"]["median"] - one["seconds"]["median"] - 3 * CALL_SECONDS

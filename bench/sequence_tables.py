@@ -14,13 +14,14 @@ A layer is a CUDA graph on ranks of one host, which stands for several machines:
 milliseconds, the median of samples on the slowest rank, each strategy with its fastest degree of those measured. In brackets: the time of
 USP over it, and that of the fastest USP; more than 1 is faster. USP's `U x R` are its degrees of Ulysses and Ring by the gcd rule. Where R
 is 1, Ulysses, USP and TAS are the same program, so they differ by chance alone, and nothing in it overlaps; where U is 1, USP is Ring. So the
-fastest USP may be either of them. `alone` is the layer's computation without transfers, by the strategy that is fastest with them.
+fastest USP may be either of them. `alone`, where it was measured, is the layer's computation without transfers, by the strategy that is
+fastest with them.
 `slowest` is the slowest strategy's time over the fastest one's; `spread` is the widest p10 to p90 of a strategy, over its median.
 Strategies were measured one after the other. `link` is how long an emulated link takes for what USP sends into a machine.
 """
 ELEMENT_BYTES = 2  # ranks on GPUs compute in bfloat16
 PIECES = "sequence-figure-12-*.json"
-PICTURES = {"gpus": "sequence-gpus.svg", "links": "sequence-links.svg", "pieces": "sequence-figure-12.svg"}
+PIECES_PICTURE = "sequence-figure-12.svg"
 PLACES = {  # by the names of records
     "gpus": "a GPU each, no paced links",
     "links": "a GPU each, emulated links",
@@ -47,7 +48,7 @@ def degrees(row):
     return f"{row['ulysses']} x {row['ring']}"
 
 
-def layer_row(record, link):
+def layer_row(record, link, with_alone):
     rows = measured(record)
     usp, times = rows["usp"], [row["seconds"] for row in rows.values()]
     fastest = fastest_usp(row for row in record["rows"] if row["source"] == "measured")
@@ -58,7 +59,7 @@ def layer_row(record, link):
         to = [of["seconds"] / row["seconds"] for of in (usp, fastest)]
         return f"{row['seconds'] * 1e3:.3f}" + ("" if row is usp else f" ({to[0]:.2f}, {to[1]:.2f})")
     return [usp["layer"], f"{usp['machines']} x {usp['gpus']}", degrees(usp), *(cell(rows[name]) for name in NAMES if name in rows),
-            f"{fastest['seconds'] * 1e3:.3f}, {degrees(fastest)}", *([f"{alone['median'] * 1e3:.3f}"] if alone else []),
+            f"{fastest['seconds'] * 1e3:.3f}, {degrees(fastest)}", *([f"{alone['median'] * 1e3:.3f}" if alone else "-"] if with_alone else []),
             *(f"{usp['measured_elements'] * ELEMENT_BYTES / gbps * 1e-6:.3f}" for gbps in [link] if gbps),
             f"{max(times) / min(times):.3f}", f"{spread:.1%}"]
 
@@ -84,15 +85,24 @@ def groups(folder):
     return sorted(found.items(), key=lambda item: list(PLACES).index(item[0][0]))
 
 
+def picture_of(group, records):
+    """The picture's file of a group of a GPU a rank, whose records are of one figure; None of others."""
+    place, gpus, link = group
+    if "shared" in place or len({record["figure"] for _, record in records}) > 1:
+        return None
+    return "-".join(["sequence", place, *re.findall(r"[a-z0-9]+", gpus.lower().replace("nvidia", "")), *([f"{link:g}"] if link else [])]) + ".svg"
+
+
 def layers(folder):
     page = []
-    for (place, gpus, link), records in groups(folder):
+    for group, records in groups(folder):
+        place, gpus, link = group
         strategies = [name for name in NAMES if name in measured(records[0][1])]
         links = "" if link is None else f" of {link:g} GB/s between machines"
         page += [f"## {gpus}, {PLACES[place]}{links}", "",
                  table(["layer", "machines x GPUs", "U x R", *(NAMES[name] for name in strategies), "fastest USP", *["alone"] * has_alone(records), *["link"] * (link is not None), "slowest",
-                        "spread"], [layer_row(record, link) for _, record in records]),
-                 *(f"![Time of each strategy beside USP's]({PICTURES[of]})\n" for of in [place] if of in PICTURES),
+                        "spread"], [layer_row(record, link, has_alone(records)) for _, record in records]),
+                 *(f"![Time of each strategy beside USP's]({of})\n" for of in [picture_of(group, records)] if of),
                  *(f"- {source(name, record)}. `{command(record)}`" for name, record in records), ""]
     return page
 
@@ -111,7 +121,7 @@ def predicted_row(name, record):
     best, usp = min(rows.values(), key=lambda row: row["seconds"]), fastest_usp(rows.values())
     alone = best["seconds"] - best["exposed_seconds"]
     return [best["layer"], f"{best['machines']} x {best['gpus']}", "NVLink" if "-gpus-" in name else f"{18.75 * best['gpus']:g} GB/s",
-            *(f"{rows[of]['seconds'] * 1e3:.3f}, {degrees(rows[of])}" for of in NAMES if of in rows),
+            *(f"{rows[of]['seconds'] * 1e3:.3f}, {degrees(rows[of])}" if of in rows else "-" for of in NAMES),
             f"{usp['seconds'] / rows['one_sided']['seconds']:.2f}", NAMES[best["strategy"]], f"{alone * 1e3:.3f}",
             f"{best['exposed_seconds'] / alone:.1%}"]
 
@@ -147,7 +157,7 @@ def pieces(folder):
             "TFLOP/s of the fastest of PyTorch's kernels and of one call over one piece, interleaved, and the baseline's time over the"
             " latter's. Then times of calls over several pieces, to one piece.", "",
             table(["tokens", "heads", "baseline", "its TFLOP/s", "one piece", "ratio", *others], rows),
-            f"![TFLOP/s by length]({PICTURES['pieces']})\n",
+            f"![TFLOP/s by length]({PIECES_PICTURE})\n",
             *(f"- {source(name, record)}. `{command(record)}`" for name, record, _ in of), ""]
 
 

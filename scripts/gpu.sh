@@ -47,7 +47,8 @@
 #     sequence-attention  issue 29: pieces and strategies against float64, figure 12 beside cuDNN at 4 608, 9 216, 37 376 and 167 504
 #                  tokens with heads of 64 and 128, figure 8 (all degrees) beside computation alone on 2 and 4 ranks that share the
 #                  GPU, memcheck and racecheck; on several GPUs also figure 8 with a GPU a rank, as it is and with emulated links
-#                  between machines, beside what it is predicted to take (9 minutes)
+#                  between machines, beside what it is predicted to take (9 minutes when it had one degree and three lengths;
+#                  not timed since)
 #     fused        fused operators on 2 and 4 ranks that share the GPU: course, tests, a soak with late ranks, benchmarks (5 minutes);
 #                  on several GPUs also with a GPU a rank (4 minutes more)
 #     load         `heddle bench load` of each MODEL: time of loading weights against what disk and bus allow (30 s; 25 s; 10 s)
@@ -756,6 +757,9 @@ sequence_attention() {
   sequence_layer shared-links nvlink-ipc 4x1 4608 128 --emulate-links --machine-gbps 5
   for machines in 4x1 2x2 2x1; do
     if [ "$all" = 1 ] || [ "$all" -lt $((${machines/x/*})) ]; then continue; fi
+    # NVLink between machines, too, for a name of a machine changes no link.
+    nvlink_gbps=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["rates"]["gpu_link_gbps"])' \
+      "$root/bench/results/sequence-rates-$card.json" 2>/dev/null || echo 345)
     for layer in 37376x128 167504x64 4608x128; do
       # Links and memory as records have them, and attention as this run has measured it.
       rates=()
@@ -763,7 +767,7 @@ sequence_attention() {
         if [ -s "$record" ]; then rates+=(--rates "$record"); fi
       done
       sequence_layer gpus nvlink $machines "${layer%x*}" "${layer#*x}" "${rates[@]}" --remote-us 5 \
-        --machine-gbps "$(awk "BEGIN { print 345 * ${machines#*x} }")"
+        --machine-gbps "$(awk "BEGIN { print $nvlink_gbps * ${machines#*x} }")"
       # The paper's transfers beside its computation: 50 GB/s out of 8 A100 at 200 TFLOP/s, here of GPUs at some 600.
       sequence_layer links nvlink $machines "${layer%x*}" "${layer#*x}" "${rates[@]}" --emulate-links \
         --machine-gbps "$(awk "BEGIN { print 18.75 * ${machines#*x} }")"

@@ -37,11 +37,14 @@ GpuShares shares_of(int device, std::vector<Border> borders) {
 }  // namespace
 
 bool is_transfer_kernel(std::string_view name) {
-  constexpr std::array<std::string_view, 13> kNames = {
-      "run_collective",   "run_norm",       "reduce_small_m",   "gather_small_m", "send_tiles",
-      "copy_kernel",      "store_kernel",   "add_kernel",       "fence_kernel",   "wait_kernel",
-      "wait_next_kernel", "barrier_kernel", "copy between GPUs"};
-  return name.starts_with("ncclDevKernel") || std::ranges::find(kNames, name.substr(0, name.find('<'))) != kNames.end();
+  constexpr std::array<std::string_view, 14> kNames = {
+      "run_collective", "run_norm",         "reduce_small_m", "gather_small_m",   "send_tiles",
+      "copy_kernel",    "store_kernel",     "add_kernel",     "fence_kernel",     "wait_kernel",
+      "run_body",       "wait_next_kernel", "barrier_kernel", "copy between GPUs"};
+  if (name.starts_with("ncclDevKernel")) return true;
+  std::string_view own = name.substr(0, name.find('<'));
+  if (const std::size_t at = own.rfind("::"); at != std::string_view::npos) own.remove_prefix(at + 2);
+  return std::ranges::find(kNames, own) != kNames.end();
 }
 
 std::vector<GpuShares> gpu_shares(const std::vector<GpuTrack>& tracks) {

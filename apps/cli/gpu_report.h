@@ -32,8 +32,9 @@ struct KernelTime {
 // Those that took longest first.
 std::vector<KernelTime> kernel_times(const std::vector<GpuTrack>& tracks);
 
-// Kernels of collectives and of the fabric, sums over ranks, and copies between GPUs, by their names without template arguments.
-// GEMMs that gather or sum while they multiply compute.
+// Kernels of collectives and of the fabric (run_body runs what the paced and the staged one enqueue), sums over ranks,
+// and copies between GPUs, by their names without namespaces and template arguments. GEMMs that gather or sum while
+// they multiply compute.
 bool is_transfer_kernel(std::string_view name);
 
 }  // namespace heddle

@@ -1,9 +1,12 @@
 // heddle plan: what a way to divide work would cost on machines that need not be here.
+#include <fmt/ranges.h>
+
 #include <CLI/CLI.hpp>
 #include <cmath>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <vector>
 
 #include "base/error.h"
@@ -126,6 +129,10 @@ Placement placement_of(const PlanAttentionOptions& options) {
   if (std::ssize(gpus) != request.placement.machines)
     throw_error<InputError>("plan attention: --gpus names {} machines, --machines {}", gpus.size(),
                             request.placement.machines);
+  const std::int64_t ranks = std::accumulate(gpus.begin(), gpus.end(), std::int64_t{0});
+  if (ranks > kMostPlannedRanks)
+    throw_error<InputError>("plan attention: --gpus {} are {} ranks, at most {} are planned", fmt::join(gpus, ","),
+                            ranks, kMostPlannedRanks);
   return equal_machines(gpus, request.num_heads, "plan attention");
 }
 

@@ -41,7 +41,9 @@ int head_dim_of(const std::string& text, const JsonField& field) {
   field.fail("is of no head dimension from 1 to 256");
 }
 
-void read_rates(const JsonField& object, SequenceRates& rates, std::map<int, double>& flops) {
+// Returns whether there is one of attention.
+bool read_rates(const JsonField& object, SequenceRates& rates, std::map<int, double>& flops) {
+  bool has_attention = false;
   for (const auto& [key, field] : object.members()) {
     if (key == kSource) continue;
     const auto named = std::ranges::find(kNamedRates, key, &NamedRate::name);
@@ -52,7 +54,10 @@ void read_rates(const JsonField& object, SequenceRates& rates, std::map<int, dou
       field.fail(fmt::format("is no rate; there are {}", fmt::join(names, ", ")));
     }
     const bool by_head_dim = named->rate == &SequenceRates::attention_flops && field.is_object();
-    if (named->rate == &SequenceRates::attention_flops) flops.clear();
+    if (named->rate == &SequenceRates::attention_flops) {
+      has_attention = true;
+      flops.clear();
+    }
     if (!by_head_dim) {
       rates.*named->rate = field.number(kRate.min, kRate.max) * named->unit;
       continue;
@@ -60,6 +65,7 @@ void read_rates(const JsonField& object, SequenceRates& rates, std::map<int, dou
     for (const auto& [head_dim, of] : field.members())
       flops[head_dim_of(head_dim, of)] = of.number(kRate.min, kRate.max) * named->unit;
   }
+  return has_attention;
 }
 
 void read_pieces(const JsonField& record, std::map<int, double>& flops) {
@@ -104,12 +110,13 @@ SequenceRateTable::SequenceRateTable(const SequenceRateOptions& options) {
     const nlohmann::json json = parse_json(read_file(path, kLargestFile), path);
     const JsonField file(json, path);
     if (const std::optional<JsonField> rates = file.find("rates")) {
-      read_rates(*rates, rates_, flops_);
+      gives_attention_ |= read_rates(*rates, rates_, flops_);
     } else if (const std::optional<JsonField> figure = file.find("figure")) {
       if (figure->integer(0, 100) != 12) file.fail("has no rates, and is no record of figure 12");
       read_pieces(file, flops_);
+      gives_attention_ = true;
     } else {
-      read_rates(file, rates_, flops_);
+      gives_attention_ |= read_rates(file, rates_, flops_);
     }
     sources.push_back(path);
   }
@@ -125,7 +132,7 @@ SequenceRateTable::SequenceRateTable(const SequenceRateOptions& options) {
   take(options.gpu_gbps, &SequenceRates::gpu_link_bytes, 1e9);
   take(options.local_us, &SequenceRates::local_seconds, 1e-6);
   take(options.remote_us, &SequenceRates::remote_seconds, 1e-6);
-  is_given_ = has_options || !sources.empty();
+  gives_attention_ |= options.tflops.has_value();
   if (sources.empty()) sources.push_back(source_);
   if (has_options) sources.emplace_back("options");
   source_ = fmt::format("{}", fmt::join(sources, ", "));

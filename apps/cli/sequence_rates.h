@@ -30,7 +30,8 @@ class SequenceRateTable {
  public:
   // Reads the files in order; a later one goes before an earlier one. A file is a JSON object of rates, a record with
   // such an object in "rates", or a record of figure 12, of which each head dimension's longest layer in one piece and
-  // one call counts. Throws InputError that names a file which is none of these, and a rate that is unknown or not above 0.
+  // one call counts. Throws InputError that names a file which is none of these, and a rate that is unknown or not
+  // above 0.
   explicit SequenceRateTable(const SequenceRateOptions& options);
 
   // Of a head dimension that no file has: those of the nearest one.
@@ -40,14 +41,14 @@ class SequenceRateTable {
   nlohmann::ordered_json json() const;
   // "the paper's" or the files' names, and "options" where some were given.
   const std::string& source() const { return source_; }
-  // Whether there was any file or option.
-  bool is_given() const { return is_given_; }
+  // Whether a file or an option gave the rate of attention, without which no layer of this machine is predicted.
+  bool gives_attention() const { return gives_attention_; }
 
  private:
   SequenceRates rates_;
   std::map<int, double> flops_;  // by head dimension; empty: rates_.attention_flops
   std::string source_ = "the paper's";
-  bool is_given_ = false;
+  bool gives_attention_ = false;
 };
 
 }  // namespace heddle

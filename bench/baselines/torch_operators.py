@@ -62,7 +62,7 @@ def widened_product(x, weight, bias):
 if llama.MODE != "eager":
     import torch._dynamo.config
     torch._dynamo.config.recompile_limit = 1000  # one per shape
-PRODUCT, WIDENED_PRODUCT, PRODUCT_THEN_GATES, GATES, NORM, ADD_NORM, ROPE_APPEND, LOOKED_UP = map(
+PRODUCT, WIDENED_PRODUCT, PRODUCT_THEN_GATES, GATES, NORM, ADD_NORM, ROPE_KV_WRITE, LOOKED_UP = map(
     llama.compiled, (product, widened_product, product_then_gates, gates, norm, add_norm, rope_kv_write, looked_up))
 
 
@@ -126,7 +126,7 @@ def kv_write(case, make):
     positions = torch.arange(case["tokens"], device=llama.DEVICE) + case["context"]
     angles = positions[:, None].float() * 10000.0 ** -(torch.arange(dim, device=llama.DEVICE) % (dim // 2) * 2.0 / dim)
     cos, sin, keys, values = angles.cos(), angles.sin(), cache(case, make), cache(case, make)
-    return lambda i: ROPE_APPEND(qkv, cos, sin, keys, values, positions, heads, kv_heads), None
+    return lambda i: ROPE_KV_WRITE(qkv, cos, sin, keys, values, positions, heads, kv_heads), None
 
 
 def attention(case, make):

@@ -15,7 +15,7 @@ struct BroadcastParams {
   Memory memory = Memory::any;  // symmetric: output lies in the symmetric heap
 };
 
-// Enqueues and throws as all_reduce does, and when the root is not a rank of the team.
+// Enqueues and throws as all_reduce does. Throws also when the root is not a rank of the team.
 void broadcast(Communicator& communicator, const BroadcastParams& params, const Lane& lane);
 
 }  // namespace heddle

@@ -15,6 +15,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <map>
 #include <mutex>
@@ -89,7 +90,8 @@ inline void prepare_kernel(const char* op, const void* kernel, Device device) {
   });
 }
 
-// What the driver says of kernels' occupancy. It is queried once for each kernel, device, block and cluster.
+// What the driver says of kernels' occupancy. It is queried once for each kernel, device, block and cluster; an answer
+// of 0, which may be due to an error, is not kept.
 class Occupancies {
  public:
   template <class Query>
@@ -97,8 +99,10 @@ class Occupancies {
     const unsigned threads = shape.block.x * shape.block.y * shape.block.z;
     const std::tuple key{kernel, device.index, threads, shape.shared_bytes, shape.cluster};
     const std::scoped_lock lock(mutex_);
-    const auto place = known_.find(key);
-    return place != known_.end() ? place->second : known_.emplace(key, query()).first->second;
+    if (const auto place = known_.find(key); place != known_.end()) return place->second;
+    const int found = query();
+    if (found > 0) known_.emplace(key, found);
+    return found;
   }
 
  private:
@@ -140,6 +144,13 @@ inline int clusters_of_device(const char* op, const void* kernel, const LaunchSh
     cudaGetLastError();  // of a device that has no such clusters
     return 0;
   });
+}
+
+// How many clusters of a kernel whose blocks take an SM each the lane holds at once; at least one, the smallest grid.
+inline int clusters_on(const char* op, const void* kernel, const LaunchShape& shape, const Lane& lane) {
+  const int clusters = std::max(1, lane.num_sms / static_cast<int>(shape.cluster));
+  if (shape.cluster == 1) return clusters;
+  return std::clamp(clusters_of_device(op, kernel, shape, lane.stream.device()), 1, clusters);
 }
 
 // The grid to launch on the lane: shape.grid, or the part of it that the lane's SMs hold. Throws InvalidArgument where

@@ -1,5 +1,5 @@
-// What the ranks of a model reach each other by. They are threads of this process, on the CPU or on GPUs that some of them
-// may share; or processes on one machine or several, of which this is one.
+// What the ranks of a model reach each other by. They are threads of this process, on the CPU or on GPUs that some of
+// them may share; or processes on one machine or several, of which this is one.
 #pragma once
 
 #include <chrono>
@@ -31,18 +31,18 @@ struct RankWorldOptions {
 
 class RankWorld {
  public:
-  // Rank i is on devices[i]; all of one kind; options.context_ranks divides their number. Throws what the fabrics throw, and Failure when the system cannot start a
-  // thread; InputError for a mode that cannot run on them (require_tp_mode). For ranks that share a GPU see
-  // prepare_shared_gpus.
+  // Rank i is on devices[i]; all of one kind; options.context_ranks divides their number. Throws what the fabrics
+  // throw, and Failure when the system cannot start a thread; InputError for a mode that cannot run on them
+  // (require_tp_mode). For ranks that share a GPU see prepare_shared_gpus.
   RankWorld(std::span<const Device> devices, const RankWorldOptions& options);
   RankWorld(const RankWorld&) = delete;
   RankWorld& operator=(const RankWorld&) = delete;
   ~RankWorld();  // the ranks part together; their work has ended
 
-  // This process as one rank of a run that `heddle launch` has started, on the CPU: over `shm` on one machine, over `hierarchical`
-  // on several, or over the fabric that HEDDLE_FABRIC names. Collective. The ranks meet over a small fabric first, where
-  // they compare `facts` and agree on rank 0's mode and on the most symmetric memory of steps that any of them has found;
-  // then the fabric of the run is made. Throws as open_fabric and require_equal_facts.
+  // This process as one rank of a run that `heddle launch` has started, on the CPU: over `shm` on one machine, over
+  // `hierarchical` on several, or over the fabric that HEDDLE_FABRIC names. Collective. The ranks meet over a small
+  // fabric first, where they compare `facts` and agree on rank 0's mode and on the most symmetric memory of steps that
+  // any of them has found; then the fabric of the run is made. Throws as open_fabric and require_equal_facts.
   static std::unique_ptr<RankWorld> join(const RankWorldOptions& options, const std::vector<RankFact>& facts);
 
   int size() const { return static_cast<int>(ranks_.size()); }
@@ -93,8 +93,8 @@ class RankWorld {
 // Symmetric memory of each rank's fabric: that of collectives, of the operators of the mode, and options.step_bytes.
 std::size_t exchange_bytes(std::span<const Device> devices, const RankWorldOptions& options);
 
-// Ranks that share a GPU need CUDA to load all kernels when it starts, and a hardware queue for each stream. To be called
-// before anything asks for the GPUs. Does nothing where no device is named twice.
+// Ranks that share a GPU need CUDA to load all kernels when it starts, and a hardware queue for each stream. To be
+// called before anything asks for the GPUs. Does nothing where no device is named twice.
 void prepare_shared_gpus(std::span<const Device> devices);
 
 }  // namespace heddle

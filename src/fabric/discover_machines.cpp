@@ -19,8 +19,8 @@ std::vector<int> discover_machines(Fabric& fabric, Stream& stream, const Launch&
     counts.push_back(static_cast<int>(words[i]));
     places.push_back(static_cast<int>(words[i + 1]));
   }
-  // mpirun numbers the ranks of a machine in their order. So each has its place in the machine that its number says only
-  // where the ranks before it in that machine are the ones before it in the run.
+  // mpirun numbers the ranks of a machine in their order. So each has its place in the machine that its number says
+  // only where the ranks before it in that machine are the ones before it in the run.
   std::vector<int> machines;
   int first = 0;
   for (int rank = 0; rank < fabric.size(); ++rank) {
@@ -34,8 +34,8 @@ std::vector<int> discover_machines(Fabric& fabric, Stream& stream, const Launch&
         is_last != (rank + 1 == first + machines.back()))
       throw_error<InputError>(
           "the ranks of a machine do not follow each other in this run: by rank, {} share a machine, and the place in "
-          "it "
-          "is {}; fill one machine after the other (mpirun --map-by slot)",
+          "it is "
+          "{}; fill one machine after the other (mpirun --map-by slot)",
           fmt::join(counts, ", "), fmt::join(places, ", "));
   }
   return machines;

@@ -178,7 +178,7 @@ TEST(Directions, ASubfolderBelongsToItsRoom) {
       ElementsAre(HasSubstr("src/step/plan.cpp:1: #include \"models/llama/llama.h\": step -> models runs upwards")));
 }
 
-TEST(Directions, SubfoldersOfARoomUseEachOtherAlongArrowsOnly) {
+TEST(Directions, SubfoldersOfAModuleUseEachOtherAlongArrowsOnly) {
   const Files targets{{"src/kernels/rows/x.h", ""},
                       {"src/kernels/linear/x.h", ""},
                       {"src/kernels/x.h", "#include \"kernels/rows/x.h\"\n"},

@@ -1,4 +1,5 @@
-// The rules of docs/architecture.md on a checkout. Each check gives one line for every fault: "file:line: include: why".
+// The rules of docs/architecture.md on a checkout. Each check gives one line for every fault: "file:line: include:
+// why".
 #pragma once
 
 #include <filesystem>
@@ -11,14 +12,14 @@ namespace heddle::architecture {
 
 using Faults = std::vector<std::string>;
 
-// A module is a folder of src, or a sub-folder that has arrows of its own; a module without them holds its sub-folders. It
-// uses itself and what lies downstream of it:
+// A module is a folder of src, or a sub-folder that has arrows of its own; a module without them holds its sub-folders.
+// It uses itself and what lies downstream of it:
 //   apps -> {engine, wafer};  engine -> {models, text};  models -> layers -> parallel -> {fused, collectives}
 //   {fused, collectives} -> {fabric, kernels} -> device
 //   {engine, models, layers, parallel, fused} -> step;  {engine, models, layers, parallel} -> weights
 //   {parallel, collectives, fabric, wafer} -> machine;  {device, fabric, wafer} -> schedule
 //   wafer/programs -> {models, wafer/mesh} -> ...;  wafer/mesh -> wafer/cost;  everything -> base
-// Within a room, a sub-folder uses the room's own files and another sub-folder only along an arrow:
+// Within a module, a sub-folder uses the module's own files and another sub-folder only along an arrow:
 //   kernels/{attention, moe} -> kernels/linear -> kernels/rows;  fused/linear_all_reduce -> fused/linear_reduce_scatter
 //   fabric/hierarchical -> fabric/{mpi, nvlink, staged};  fabric/{mpi, nvlink} -> fabric/shm
 Faults check_directions(const SourceTree& tree);

@@ -48,7 +48,10 @@ TEST(KernelTimes, AreByNameTheLongestFirst) {
 TEST(TransferKernels, AreThoseThatMoveRowsBetweenRanks) {
   EXPECT_TRUE(is_transfer_kernel("ncclDevKernel_AllReduce_Sum_bf16_RING_LL"));
   EXPECT_TRUE(is_transfer_kernel("copy between GPUs"));
-  EXPECT_TRUE(is_transfer_kernel("wait_kernel")) << "a stream that waits for a peer";
+  EXPECT_TRUE(is_transfer_kernel(short_kernel_name("heddle::nvlink::(anonymous namespace)::wait_kernel(int)")))
+      << "a stream that waits for a peer";
+  EXPECT_TRUE(
+      is_transfer_kernel(short_kernel_name("void heddle::run_body<heddle::staged::Wait>(heddle::staged::Wait)")));
   EXPECT_FALSE(is_transfer_kernel("copy"));
   EXPECT_FALSE(is_transfer_kernel("partial_tiles_kernel<bfloat16>")) << "a GEMM that sums while it multiplies";
 }

@@ -85,6 +85,7 @@ TEST(Plan, RejectsWhatFitsNoStrategy) {
   EXPECT_THAT(on("3", "8,4,8").err,
               testing::AllOf(HasSubstr("machines of 8, 4, 8 ranks"),
                              HasSubstr("on 3 x 4 usp, tas, torus and one_sided take a degree of")));
+  EXPECT_THAT(on("5", "1073741824,1073741824,1073741824,1073741824,1").err, HasSubstr("are 4294967297 ranks"));
   EXPECT_THAT(on("2", "8,8,8").err, HasSubstr("--gpus names 3 machines, --machines 2"));
   EXPECT_EQ(with({"--batch", "0"}).status, 2);
   EXPECT_THAT(with({"--cfg"}).err, HasSubstr("2 halves of an even batch"));

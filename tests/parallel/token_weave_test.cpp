@@ -139,7 +139,7 @@ std::unique_ptr<Strategy> strategy_of(const ModelRank& place, RandomSleep* sleep
 
 struct Course {
   Sums sums;
-  bool in_turns = true;
+  bool in_two_parts = true;
   int steps = 3;
   std::optional<unsigned> late;  // seed of the delays
 };
@@ -178,7 +178,7 @@ std::vector<std::vector<float>> course(int ranks, const Course& of) {
       std::vector<WovenRows> parts = made_parts();
       ToyModel model{parts, stream, member.rank()};
       if (sleep) (*sleep)(transfers.stream());
-      model.run(*strategy, of.in_turns ? &transfers : nullptr);
+      model.run(*strategy, of.in_two_parts ? &transfers : nullptr);
       fabric->synchronize(stream);
       fabric->synchronize(transfers.stream());
       const std::vector<float> rows = last_rows(*strategy, parts, Lane(stream));
@@ -192,10 +192,10 @@ std::vector<std::vector<float>> course(int ranks, const Course& of) {
 class TokenWeave : public testing::TestWithParam<int> {};
 
 TEST_P(TokenWeave, InTurnsGiveTheBitsOfOneAfterTheOtherHoweverRanksAdd) {
-  const auto expected = course(GetParam(), {.sums = kSums[0], .in_turns = false});
+  const auto expected = course(GetParam(), {.sums = kSums[0], .in_two_parts = false});
   EXPECT_EQ(expected.front(), expected.back());
   for (const Sums& sums : kSums) {
-    EXPECT_EQ(course(GetParam(), {.sums = sums, .in_turns = false}), expected) << sums.name;
+    EXPECT_EQ(course(GetParam(), {.sums = sums, .in_two_parts = false}), expected) << sums.name;
     for (int repeat = 0; repeat < 3; ++repeat) EXPECT_EQ(course(GetParam(), {.sums = sums}), expected) << sums.name;
   }
 }
@@ -210,7 +210,7 @@ std::size_t late_steps() {
 // has 10 000 steps of each kind taken by ranks that meet once: slots, epochs and counters are those of a long run.
 TEST_P(TokenWeave, LateLanesChangeNoBit) {
   const std::size_t num_steps = late_steps();
-  const auto expected = course(GetParam(), {.sums = kSums[0], .in_turns = false, .steps = 1}).front();
+  const auto expected = course(GetParam(), {.sums = kSums[0], .in_two_parts = false, .steps = 1}).front();
   const auto seed = static_cast<unsigned>(testing::UnitTest::GetInstance()->random_seed());
   for (const Sums& sums : kSums)
     for (const std::vector<float>& steps :

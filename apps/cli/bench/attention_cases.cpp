@@ -258,11 +258,11 @@ OperatorCase case_of(const LatentKvWriteParams& call, const OperatorStep& step) 
 }
 
 OperatorCase case_of(const RopeKvWriteParams& call, const OperatorStep& step) {
-  const double appended_bytes =
+  const double written_bytes =
       2 * static_cast<double>(call.k.rows * call.k.columns) * static_cast<double>(size_of(call.kv.dtype));
   OperatorCase result{.name = "rope_kv_write",
                       .shape = fmt::format("{} x ({} + 2 x {})", call.q.rows, call.q.columns, call.k.columns),
-                      .bytes = 2 * bytes_of(call.q) + bytes_of(call.k) + bytes_of(call.v) + appended_bytes};
+                      .bytes = 2 * bytes_of(call.q) + bytes_of(call.k) + bytes_of(call.v) + written_bytes};
   result.prepare = [call, pages = pages_of(step), context = step.context, step_tokens = step.tokens](Operands& operands,
                                                                                                      int) {
     const std::vector<float> inv_freq = some_frequencies(call.kv.head_dim);

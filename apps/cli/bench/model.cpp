@@ -203,7 +203,7 @@ class ModelBench {
     if (kind_ == Kind::prefill) result["step_tokens"] = one.step_tokens;
     if (num_ranks_ > 1) result["prefix_tokens"] = runner_->prefix_tokens();
     if (baseline_) result["peer_case"] = prepare_baseline(one);
-    const CaseSamples samples = take_turns();
+    const CaseSamples samples = interleaved_samples();
     const ordered_json check = compare_logits();
     report_times(one, samples, result);
     if (operators_) {
@@ -235,7 +235,7 @@ class ModelBench {
     return baseline_->prepare(request);
   }
 
-  CaseSamples take_turns() {
+  CaseSamples interleaved_samples() {
     CaseSamples samples;
     // Before all samples: it takes a GPU to its power limit, which slows down what follows.
     if (kind_ == Kind::prefill && operators_) device_->flops_limit(runner_->shape().dtype);

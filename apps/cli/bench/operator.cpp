@@ -116,7 +116,7 @@ ordered_json OperatorTimes::measure(const OperatorCase& one, const OperatorStep&
   const double arithmetic_floor = flops_limit > 0 ? one.flops / flops_limit : 0.0;
   const double floor = std::max(memory_floor, arithmetic_floor);
   const int calls = calls_for(one, sets, device_, arithmetic_floor > memory_floor ? arithmetic_floor : 0);
-  const Samples samples = take_turns(one, prepared, step, {.sets = sets, .calls = calls}, record);
+  const Samples samples = interleaved_samples(one, prepared, step, {.sets = sets, .calls = calls}, record);
   const double seconds = median(samples.seconds);
   record.update({{"calls_per_step", one.calls_per_step},
                  {"bytes", one.bytes},
@@ -150,8 +150,9 @@ ordered_json OperatorTimes::measure(const OperatorCase& one, const OperatorStep&
   return record;
 }
 
-OperatorTimes::Samples OperatorTimes::take_turns(const OperatorCase& one, const PreparedOperator& prepared,
-                                                 const OperatorStep& step, Sample sample, ordered_json& record) {
+OperatorTimes::Samples OperatorTimes::interleaved_samples(const OperatorCase& one, const PreparedOperator& prepared,
+                                                          const OperatorStep& step, Sample sample,
+                                                          ordered_json& record) {
   const auto call = [&](int i) { prepared.call(i % sample.sets); };
   if (baseline_ == nullptr) return {.seconds = device_.seconds_per_call(sample.calls, repeats_, call)};
   nlohmann::json request = baseline_step(step);

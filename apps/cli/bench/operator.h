@@ -41,8 +41,8 @@ class OperatorTimes {
   };
 
   nlohmann::ordered_json measure(const OperatorCase& one, const OperatorStep& step, double gbps_limit);
-  Samples take_turns(const OperatorCase& one, const PreparedOperator& prepared, const OperatorStep& step, Sample sample,
-                     nlohmann::ordered_json& record);
+  Samples interleaved_samples(const OperatorCase& one, const PreparedOperator& prepared, const OperatorStep& step,
+                              Sample sample, nlohmann::ordered_json& record);
 
   BenchDevice& device_;
   int repeats_;

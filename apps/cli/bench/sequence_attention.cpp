@@ -34,8 +34,8 @@ struct SequenceBenchOptions {
   RankLayers layers;
   std::optional<int> machines, gpus, heads;
   SequenceRateOptions rates;
-  Device device;     // of figure 12
-  std::string peer;  // of figure 12
+  Device device;         // of figure 12
+  std::string baseline;  // of figure 12
   std::vector<std::string> strategies;
   bool two_halves = false;
   std::optional<std::string> json_file;
@@ -89,11 +89,6 @@ ordered_json json_of(const FigureRow& row) {
   return object;
 }
 
-bool has_right_values(const FigureRow& row) {
-  if (!row.measured || !row.measured->error) return true;
-  return *row.measured->error <= most_attention_error(row.measured->dtype);
-}
-
 std::vector<std::vector<std::string>> table_of(const std::vector<FigureRow>& rows, bool timed_waits) {
   std::vector<std::vector<std::string>> cells{{"layer", "machines", "strategy", "U x R", "source", "ranks on", "ms",
                                                "p10", "p90", "compute ms", "exposed ms", "to usp", "counted",
@@ -135,7 +130,7 @@ FigureOutput output_of_pieces(const SequenceBenchOptions& options) {
                                     .head_dim = head_dims.empty() ? std::nullopt : std::optional(head_dims.front()),
                                     .heads = options.heads,
                                     .repeats = options.layers.repeats,
-                                    .compare = !options.peer.empty()});
+                                    .compare = !options.baseline.empty()});
   return {std::move(pieces.cells), std::move(pieces.fields), std::move(pieces.wrong)};
 }
 
@@ -293,7 +288,7 @@ void add_sequence_attention_benchmark(CLI::App& bench) {
           },
           "Of figure 12; default cpu")
       ->type_name("DEVICE");
-  command->add_option("--compare", options->peer, "Figure 12 beside the fastest attention of PyTorch: torch")
+  command->add_option("--compare", options->baseline, "Figure 12 beside the fastest attention of PyTorch: torch")
       ->type_name("NAME");
   add_number_option<int>(*command, "--repeats", layers.repeats, "Samples; default 5", {.min = 1, .max = 10000});
   add_sequence_rate_options(*command, options->rates);
@@ -321,8 +316,8 @@ void add_sequence_attention_benchmark(CLI::App& bench) {
       throw_error<InputError>("bench sequence-attention: {} x {} are more than {} ranks", options->machines.value_or(1),
                               options->gpus.value_or(1), kMaxPeers);
     require_taken_options(*command, *options);
-    if (!options->peer.empty() && options->peer != "torch")
-      throw_error<InputError>("bench sequence-attention: --compare {}, expected torch", options->peer);
+    if (!options->baseline.empty() && options->baseline != "torch")
+      throw_error<InputError>("bench sequence-attention: --compare {}, expected torch", options->baseline);
     run_sequence_bench(*options);
   });
 }

@@ -17,8 +17,8 @@ struct RankLayers {
   bool is_predicted = false;  // alone; nothing is measured
   std::string fabric = "shm";
   Placement placement;
-  // Of figure 9 every length with the first batch, and every other batch with the first length, for each head dimension.
-  // Empty: the figure's defaults.
+  // Of figure 9 every length with the first batch, and every other batch with the first length, for each head
+  // dimension. Empty: the figure's defaults.
   std::vector<int> tokens, head_dims, batches;
   std::vector<SequenceStrategy> strategies;  // empty: all
   std::vector<int> degrees;                  // empty: gcd_rule(), in figures 7 and 8 all that fit
@@ -56,17 +56,21 @@ struct FigureRow {
   std::optional<LayerMeasurement> measured;
 };
 
-// Figure 7, each strategy with the degrees that serve it best; 8, every degree; 9, head dimension, length and batch, each
-// strategy with its best degree; 10, what each idea adds, with the degree of gcd_rule(). Of the paper's layers on its machines of 8 GPUs.
+// Whether y of a measured row, as far as it was checked, is within the bound of its dtype.
+bool has_right_values(const FigureRow& row);
+
+// Figure 7, each strategy with the degrees that serve it best; 8, every degree; 9, head dimension, length and batch,
+// each strategy with its best degree; 10, what each idea adds, with the degree of gcd_rule(). Of the paper's layers on
+// its machines of 8 GPUs.
 std::vector<FigureRow> predicted_figure(int figure, const SequenceRateTable& rates);
 
 // The same of the layers that measured_figure() would run.
 std::vector<FigureRow> predicted_figure(int figure, const RankLayers& layers, const SequenceRateTable& rates);
 
-// The same of layers that ranks of this machine run, or of those that mpirun has started: of every strategy asked for that
-// fits. With timed waits, or rates that are given, a predicted row goes before each measured one. Rows are of rank 0;
-// nothing in processes of others.
-// Throws InputError when the ranks are not those of the placement.
+// The same of layers that ranks of this machine run, or of those that mpirun has started: of every strategy asked for
+// that fits. With timed waits, or attention's rate given, a predicted row goes before each measured one. Where values
+// are wrong, figure 7 has every degree. Rows are of rank 0; nothing in processes of others. Throws InputError when the
+// ranks are not those of the placement.
 std::optional<std::vector<FigureRow>> measured_figure(int figure, const RankLayers& layers,
                                                       const SequenceRateTable& rates);
 

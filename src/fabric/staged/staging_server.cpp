@@ -83,8 +83,8 @@ std::byte* StagingServer::place_of(int from, const StagedRequest& request) const
   const std::size_t offset = request.kind == StagedRequest::tell ? 0 : request.offset;
   if (offset > heap_.size() || bytes > heap_.size() - offset || bytes > area_.piece_bytes() ||
       (is_flag && offset % sizeof(std::uint64_t) != 0))
-    throw_error<Failure>("rank {} rejects a request of rank {} for {} bytes at {} of its heap of {}", host_.rank(),
-                         from, bytes, offset, heap_.size());
+    throw_error<Failure>("rank {} rejects a request of rank {} for {} bytes at {} of its heap of {}{}", host_.rank(),
+                         from, bytes, offset, heap_.size(), is_flag ? "; flags lie at multiples of 8" : "");
   return heap_.data() + offset;
 }
 

@@ -1,7 +1,8 @@
 // All-gather + GEMM on Hopper: the persistent GEMM of tile_gemm_sm90.cuh, whose loading thread waits for the slots that
-// a tile of C needs, and a plain kernel for dtypes and alignments that TMA does not take. By push two warps of each of its
-// blocks send this rank's shard while the others multiply. Clusters of the GEMM wait for producers of other ranks, never
-// for each other, so the GEMM's blocks and the producers' must all be resident: both are sized by the caller's lane.
+// a tile of C needs, and a plain kernel for dtypes and alignments that TMA does not take. By push two warps of each of
+// its blocks send this rank's shard while the others multiply. Clusters of the GEMM wait for producers of other ranks,
+// never for each other, so the GEMM's blocks and the producers' must all be resident: both are sized by the caller's
+// lane.
 #include "fused/all_gather_linear/all_gather_linear_sm90.h"
 
 #include <cuda_runtime_api.h>
@@ -32,8 +33,8 @@ HEDDLE_HOST_DEVICE const std::byte* tiles_of_rank(const TileSlots& slots, const 
   return variant == GatherVariant::pull ? peers.at(owner, slots.offered(0)) : slots.arriving(owner, 0);
 }
 
-// A tile of C: rows of one shard, or, over columns, of all of A; or, with no rows, the part of a block for which no rows
-// are left.
+// A tile of C: rows of one shard, or, over columns, of all of A; or, with no rows, the part of a block for which no
+// rows are left.
 struct GatherItem {
   int owner;               // of its rows; over columns none
   std::int64_t first_row;  // in the shard
@@ -58,8 +59,8 @@ struct GatherWork {
 
   static constexpr int kRows = TileShape::kRows, kColumns = TileShape::kColumns, kCluster = TileShape::kCluster;
 
-  // Row tiles of a cluster's blocks are side by side. Over rows, those of one rank stay together, so that this rank's are
-  // multiplied while the others' are on their way.
+  // Row tiles of a cluster's blocks are side by side. Over rows, those of one rank stay together, so that this rank's
+  // are multiplied while the others' are on their way.
   HEDDLE_HOST_DEVICE GroupedTiles order() const {
     const std::int64_t of_owner = tiles.of_rows ? tiles.shards.count(peers.rank) : kTokensTogether,
                        together = (of_owner < kTokensTogether ? of_owner : kTokensTogether) / (kRows * kCluster);
@@ -252,16 +253,17 @@ void enqueue_tiles(const GatherCall& call, const Lane& lane) {
   work.row_tiles = static_cast<int>(row_tiles_of(tiles, TileShape::kRows));
   work.w = sm90::tensor_map(kGather, boxes(p.weight.row(0), p.weight.out_features, p.weight.in_features,
                                            p.weight.in_features, TileShape::kWBoxRows));
-  const int clusters = std::min(std::max(1, lane.num_sms / TileShape::kCluster), work.count());
+  LaunchShape shape{.block = dim3(TileShape::kThreads),
+                    .shared_bytes = tile_gemm::shared_bytes<TileShape>(),
+                    .cluster = TileShape::kCluster,
+                    .fit = GridFit::resident};
+  const int clusters = std::min(
+      clusters_on(kGather, reinterpret_cast<const void*>(&gather_tiles<T, TileShape>), shape, lane), work.count());
+  shape.grid = dim3(static_cast<unsigned>(clusters * TileShape::kCluster));
   if (sends_while_multiplying(call))
     work.own = {shard_of(call), parts_of_tile(tiles, call.peers.rank, clusters * TileShape::kCluster)};
-  launch_sm90(kGather, gather_tiles<T, TileShape>,
-              {.grid = dim3(static_cast<unsigned>(clusters * TileShape::kCluster)),
-               .block = dim3(TileShape::kThreads),
-               .shared_bytes = tile_gemm::shared_bytes<TileShape>(),
-               .cluster = TileShape::kCluster,
-               .fit = GridFit::resident},
-              lane, work, KernelWaits{.limit = call.peers.waits, .tag = "gather: GEMM"});
+  launch_sm90(kGather, gather_tiles<T, TileShape>, shape, lane, work,
+              KernelWaits{.limit = call.peers.waits, .tag = "gather: GEMM"});
 }
 
 // Rounds of tiles times a round's time: with the best tile the SMs end first. Where there is one round, tiles of other

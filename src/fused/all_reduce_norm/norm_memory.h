@@ -22,9 +22,10 @@ struct AllReduceNormMemory {
   std::size_t buffer_bytes = 0;  // of one buffer; a multiple of 16
   NormBlockState* blocks = nullptr;
 
-  // For pipelined calls, symmetric. Flags: [kMostBlocks][ranks], by the rank that raises them; they count chunks over all calls, so
-  // a call of either form begins with what the one before has told. In a direct call shares_come says that all of that rank's
-  // x is complete and nobody there reads y, rows_come that its rows are in y here and it has read x; rows_taken stays as it is.
+  // For pipelined calls, symmetric. Flags: [kMostBlocks][ranks], by the rank that raises them; they count chunks over
+  // all calls, so a call of either form begins with what the one before has told. In a direct call shares_come says
+  // that all of that rank's x is complete and nobody there reads y, rows_come that its rows are in y here and it has
+  // read x; rows_taken stays as it is.
   std::byte* slots = nullptr;
   std::size_t slots_bytes = 0;
   std::uint64_t* shares_come = nullptr;  // its share of this rank's rows is here

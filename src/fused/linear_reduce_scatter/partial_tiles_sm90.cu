@@ -1,6 +1,7 @@
-// GEMM + reduce-scatter and GEMM + all-reduce on Hopper: the persistent GEMM of tile_gemm_sm90.cuh forwards each tile that
-// another rank sums to that rank's inbox. To its own tiles it adds the others' products in registers. Blocks wait for
-// blocks of other ranks, so all of them are resident; in the order of schedule/reduce_order.h none waits in a circle.
+// GEMM + reduce-scatter and GEMM + all-reduce on Hopper: the persistent GEMM of tile_gemm_sm90.cuh forwards each tile
+// that another rank sums to that rank's inbox. To its own tiles it adds the others' products in registers. Blocks wait
+// for blocks of other ranks, so all of them are resident; in the order of schedule/reduce_order.h none waits in a
+// circle.
 #include "fused/linear_reduce_scatter/partial_tiles_sm90.h"
 
 #include <cuda_runtime_api.h>
@@ -11,7 +12,6 @@
 #include "base/checked.h"
 #include "base/dtype_switch.h"
 #include "device/channel_calls.h"
-#include "device/per_device.h"
 #include "fused/tile_gemm_sm90.cuh"
 #include "fused/tile_output_sm90.cuh"
 #include "kernels/linear/grouped_tiles.h"
@@ -88,8 +88,8 @@ struct PartialSlots {
                  item.column_tile * kPartialColumns + column, first, second);
   }
 
-  // f(vectors) for the slot's vectors that y has some of, which the group's lanes share: kTogether of them at a time, so
-  // that as many loads are in flight; those that there are not are -1.
+  // f(vectors) for the slot's vectors that y has some of, which the group's lanes share: kTogether of them at a time,
+  // so that as many loads are in flight; those that there are not are -1.
   static constexpr int kTogether = 4;
   template <Group G, class F>
   __device__ static void each_vectors(const G& group, const SlotItem& item, F f) {
@@ -193,8 +193,8 @@ struct PartialItem {
   std::int64_t first_y_row;  // of this rank's own
 };
 
-// The threads that multiply leave a block's sums of a tile that others take in `products`, which L2 holds, and multiply on; a
-// relay takes them to the others' inboxes.
+// The threads that multiply leave a block's sums of a tile that others take in `products`, which L2 holds, and multiply
+// on; a relay takes them to the others' inboxes.
 template <class T, class TileShape>
 struct PartialWork {
   using Item = PartialItem;
@@ -280,8 +280,8 @@ struct PartialWork {
     for (int slot = item.slot; slot < item.slot + item.slots; ++slot) f(slot);
   }
 
-  // The products of all others for an own item, which are added to the sums in registers. A wait that gives up is in the
-  // record, and what is stored then is undefined.
+  // The products of all others for an own item, which are added to the sums in registers. A wait that gives up is in
+  // the record, and what is stored then is undefined.
   __device__ void before_store(const Item& item) const {
     if (item.rows == 0 || !is_own(item)) return;
     each_other([&](int peer) {
@@ -503,8 +503,8 @@ std::int64_t tiles_of(const PartialCall& call, int rows, int columns = 1) {
   return tiles * ceil_div(partial_column_tiles(call.weight.out_features), columns);
 }
 
-// Of the GEMM, by the rows of a slot. With 256 columns a block loads 2/3 of the bytes that 128 take for as many products. Narrow
-// staging and a small relay leave the ring the slots it needs.
+// Of the GEMM, by the rows of a slot. With 256 columns a block loads 2/3 of the bytes that 128 take for as many
+// products. Narrow staging and a small relay leave the ring the slots it needs.
 template <int kRows, int kColumns, int kCluster>
 using TileOf = tile_gemm::Shape<kRows, kColumns, kCluster, (std::size_t{8} << 10), (std::size_t{16} << 10)>;
 
@@ -520,18 +520,6 @@ LaunchShape launch_of() {
           .shared_bytes = tile_gemm::shared_bytes<TileShape>(),
           .cluster = TileShape::kCluster,
           .fit = GridFit::resident};
-}
-
-// All of them are resident: blocks wait for each other.
-template <class T, class TileShape>
-int clusters_at_once(const Lane& lane) {
-  if constexpr (TileShape::kCluster == 1) return lane.num_sms;
-  static PerDevice<int> clusters;
-  const Device device = lane.stream.device();
-  return clusters.get(device, [&] {
-    return clusters_of_device(kPartialName, reinterpret_cast<const void*>(&partial_tiles<T, TileShape>),
-                              launch_of<T, TileShape>(), device);
-  });
 }
 
 template <class T, class TileShape>
@@ -554,10 +542,11 @@ void enqueue_partial_tiles(const PartialCall& call, void* products, const Lane& 
       .bias = call.weight.bias,
       .products = reinterpret_cast<float4*>(products),
       .k_steps = static_cast<int>(ceil_div<std::int64_t>(call.x.columns, tile_gemm::kDepth))};
-  const std::int64_t clusters =
-      std::clamp<std::int64_t>(tiles_of(call, TileShape::kCluster, TileShape::kColumns / Fragments::kColumns), 1,
-                               clusters_at_once<T, TileShape>(lane));
   LaunchShape shape = launch_of<T, TileShape>();
+  // All of them are resident: blocks wait for each other.
+  const std::int64_t clusters = std::clamp<std::int64_t>(
+      tiles_of(call, TileShape::kCluster, TileShape::kColumns / Fragments::kColumns), 1,
+      clusters_on(kPartialName, reinterpret_cast<const void*>(&partial_tiles<T, TileShape>), shape, lane));
   shape.grid = dim3(static_cast<unsigned>(clusters * TileShape::kCluster));
   launch_sm90(kPartialName, partial_tiles<T, TileShape>, shape, lane, work,
               KernelWaits{.limit = call.peers.waits, .tag = "reduce: GEMM"});
@@ -573,8 +562,8 @@ void enqueue_plain_partials(const PartialCall& call, const Lane& lane) {
               lane, slots_of(call), call.x, LinearOperand{call.weight.row(0), call.weight.dtype, call.weight.bias});
 }
 
-// Of 128 x 256, which multiply faster: from one and a half rounds of all SMs on, of an all-reduce, whose sums travel on, from
-// two. All ranks choose alike, as schedule/reduce_order.h has it: their GPUs and lanes are.
+// Of 128 x 256, which multiply faster: from one and a half rounds of all SMs on, of an all-reduce, whose sums travel
+// on, from two. All ranks choose alike, as schedule/reduce_order.h has it: their GPUs and lanes are.
 bool is_for_wide_tiles(const PartialCall& call, const Lane& lane) {
   const std::int64_t half_rounds = 2 * tiles_of(call, 1, 2) / num_sms_of(lane.stream.device());
   return half_rounds >= (call.sums.inbox == nullptr ? 3 : 4);

@@ -3,9 +3,9 @@
 //
 // On a GPU, dot multiplies x and W in their own dtypes (float32 without TF32) and accumulates in float32. The bias is
 // added in float32, and y is rounded once. A call repeats bit for bit. Up to kLinearSmallRows rows, the order of a sum
-// depends on shape, dtypes and alignment only; up to 64 rows on their number, too, and on whether the lane holds clusters
-// (linear_sm90_batch.h); above, on the algorithm of cuBLASLt's heuristic for this call, GPU and lane. The GEMM is fast
-// where x has the weight's dtype, in_features is a multiple of 8, and W and the rows of x are 16-byte aligned.
+// depends on shape, dtypes and alignment only; up to 64 rows on their number, too, and on whether the lane holds
+// clusters (linear_sm90_batch.h); above, on the algorithm of cuBLASLt's heuristic for this call, GPU and lane. The GEMM
+// is fast where x has the weight's dtype, in_features is a multiple of 8, and W and the rows of x are 16-byte aligned.
 #pragma once
 
 #include <cstddef>
@@ -47,8 +47,9 @@ std::size_t linear_workspace_bytes(Device device);
 
 // Enqueues on the lane's stream. Kernels use at most the lane's SMs, but at least two where they run in clusters.
 // cuBLASLt takes the number as a target only: its older kernels, which it has for float32 and for rows that are not
-// aligned to 16 bytes, put a block a tile on whatever SMs are free. They have no clusters, so they end on the lane's SMs
-// alone, too. Neither allocates nor synchronizes on a GPU, with one exception: the first call with more than
+// aligned to 16 bytes, put a block a tile on whatever SMs are free. They have no clusters, so the lane's SMs are enough
+// for them to make progress. Neither our kernels nor cuBLASLt's allocate or synchronize on a GPU, with one exception:
+// the first call with more than
 // kLinearSmallRows rows on a device loads cuBLASLt, so it must come before a graph capture. Throws InvalidArgument
 // unless shapes and dtypes fit, Failure when the GPU or cuBLASLt reports an error.
 void linear(const LinearParams& params, const Lane& lane);

@@ -35,8 +35,8 @@ std::optional<SequenceStrategy> sequence_strategy_named(std::string_view name);
 // the two rings share a machine, and P_u = 2 would send 2N units of BLHD / N where Ring alone, P_u = 1, sends 2(N - 1).
 int gcd_rule(SequenceStrategy strategy, const Placement& placement, int num_heads);
 
-// A team of T * U * R ranks. Each has a head group g = t * U + u in [0, T * U) and a place r in its ring of R. The ranks
-// of one r are a Ulysses group; those of one g are a ring.
+// A team of T * U * R ranks. Each has a head group g = t * U + u in [0, T * U) and a place r in its ring of R. The
+// ranks of one r are a Ulysses group; those of one g are a ring.
 struct SequenceMesh {
   enum class Neighbours : std::uint8_t {
     share_a_ring,          // rank = g * R + r: TAS and Torus Attention, and Ulysses and Ring alone
@@ -69,19 +69,20 @@ std::string why_not(SequenceStrategy strategy, const Placement& placement, int n
 // The Ulysses degrees that USP, TAS and Torus Attention take there, rising.
 std::vector<int> ulysses_degrees(int ranks, int num_heads);
 
-// The placement of machines with so many ranks each, 1 or more. Throws InputError, which names `who`, where they differ,
-// with what fits on all machines with the ranks of the smallest, and on the largest alone.
+// The placement of machines with so many ranks each, 1 or more and together no more than an int holds. Throws
+// InputError, which names `who`, where they differ, with what fits on all machines with the ranks of the smallest, and
+// on the largest alone.
 Placement equal_machines(std::span<const int> ranks, int num_heads, const char* who);
 
-// What an error says behind why_not(): "usp, tas, torus and one_sided take a degree of 1, 2, 4; without a degree there is
-// also ring".
+// What an error says behind why_not(): "usp, tas, torus and one_sided take a degree of 1, 2, 4; without a degree there
+// is also ring".
 std::string what_fits(int ranks, int num_heads);
 
 // The strategy's mesh. Without `degree`, USP, TAS and Torus Attention take gcd_rule(). Torus Attention has the fewest
 // parts, T, such that no other all-to-all crosses machines: the ranks (t, :, r) share one. That is T = machines where
-// they divide P_u, as the paper assumes; P_u where it divides them, a subset of the machines each; and P_u, U = 1, where
-// groups and machines end at different ranks, so some parts are beside each other on one machine. Throws InvalidArgument
-// with why_not() and what_fits().
+// they divide P_u, as the paper assumes; P_u where it divides them, a subset of the machines each; and P_u, U = 1,
+// where groups and machines end at different ranks, so some parts are beside each other on one machine. Throws
+// InvalidArgument with why_not() and what_fits().
 SequenceMesh make_sequence_mesh(SequenceStrategy strategy, const Placement& placement, int num_heads,
                                 std::optional<int> degree = {});
 
