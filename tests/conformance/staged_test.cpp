@@ -116,19 +116,21 @@ TEST(StagedFabric, ABarrierInVainIsTheErrorOfAll) {
 // As a signal within a machine does, whose stream has sent nothing to another.
 TEST(StagedFabric, AFenceOfAStreamThatHasSentNothingTakesNoLane) {
   run_staged({}, 4096, [](Fabric& fabric, Stream& stream) {
-    auto* const place = fabric.allocate(8 * StagingArea::kLanes + 8).data;
+    constexpr std::size_t kBytes = 8 * StagingArea::kLanes + 8;
+    auto* const to = fabric.allocate(kBytes).data;
+    auto* const from = fabric.allocate(kBytes).data;  // the other rank writes none of it
     std::vector<std::unique_ptr<ThreadPool>> pools;
     std::vector<std::unique_ptr<Stream>> streams;
-    const auto put_from = [&](Stream& from, int number) {
-      fabric.put(from, 1 - fabric.rank(), place + 8 * number, place + 8 * number, 8);
+    const auto put_on = [&](Stream& lane, int number) {
+      fabric.put(lane, 1 - fabric.rank(), to + 8 * number, from + 8 * number, 8);
     };
     for (int i = 0; i < StagingArea::kLanes; ++i) {
       pools.push_back(std::make_unique<ThreadPool>(1));
       streams.push_back(std::make_unique<Stream>(*pools.back()));
-      put_from(*streams.back(), i);
+      put_on(*streams.back(), i);
     }
     EXPECT_NO_THROW(fabric.fence(stream)) << "all lanes are taken";
-    EXPECT_THAT([&] { put_from(stream, StagingArea::kLanes); },
+    EXPECT_THAT([&] { put_on(stream, StagingArea::kLanes); },
                 testing::ThrowsMessage<InvalidArgument>(HasSubstr("more than 4 streams transfer at once")));
     for (const auto& each : streams) fabric.synchronize(*each);
     fabric.meet();

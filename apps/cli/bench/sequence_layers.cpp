@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/graph.h"
+#include "cli/bench/exact_attention.h"
 #include "cli/bench/quantile.h"
 #include "cli/bench/sequence_figures.h"
 #include "cli/bench/sequence_operands.h"
