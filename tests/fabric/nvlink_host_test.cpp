@@ -150,6 +150,7 @@ TEST(HostExchange, RanksPartAfterOneHasEndedWithAnError) {
   run_team(3, [&](TeamMember& member) {
     const auto fabric = world.rank(member.rank());
     HostExchange exchange(*fabric);
+    member.barrier();  // the others have made theirs, for which they need rank 1
     if (member.rank() == 1) {
       exchange.abandon();
     } else {
@@ -249,6 +250,7 @@ TEST(Closing, AfterAFailureMemoryIsFreedWhenTheLastHasLetGo) {
   run_team(kClosing, [&](TeamMember& member) {
     const auto fabric = world.rank(member.rank());
     HostExchange exchange(*fabric);
+    member.barrier();  // the others have made theirs, for which they need rank 0
     if (member.rank() == 0) exchange.abandon();
     const auto idle = [&] { pause_of(member.rank()); };
     const auto let_go = [&] { ++heaps.let_go; };
