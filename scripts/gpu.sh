@@ -757,17 +757,20 @@ sequence_attention() {
   sequence_layer shared-links nvlink-ipc 4x1 4608 128 --emulate-links --machine-gbps 5
   for machines in 4x1 2x2 2x1; do
     if [ "$all" = 1 ] || [ "$all" -lt $((${machines/x/*})) ]; then continue; fi
-    # NVLink between machines, too, for a name of a machine changes no link.
-    nvlink_gbps=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["rates"]["gpu_link_gbps"])' \
-      "$root/bench/results/sequence-rates-$card.json" 2>/dev/null || echo 345)
+    # NVLink is between machines, too, for a name of a machine changes no link: at the rate of the card's records, if it has any.
+    links=(--remote-us 5)
+    if [ -s "$root/bench/results/sequence-rates-$card.json" ]; then
+      links+=(--machine-gbps "$(python3 -c 'import json, sys
+print(json.load(open(sys.argv[1]))["rates"]["gpu_link_gbps"] * int(sys.argv[2]))' \
+        "$root/bench/results/sequence-rates-$card.json" "${machines#*x}")")
+    fi
     for layer in 37376x128 167504x64 4608x128; do
       # Links and memory as records have them, and attention as this run has measured it.
       rates=()
       for record in "$root/bench/results/sequence-rates-$card.json" "$logs/sequence-figure-12-${layer/x/-x-}-$card.json"; do
         if [ -s "$record" ]; then rates+=(--rates "$record"); fi
       done
-      sequence_layer gpus nvlink $machines "${layer%x*}" "${layer#*x}" "${rates[@]}" --remote-us 5 \
-        --machine-gbps "$(awk "BEGIN { print $nvlink_gbps * ${machines#*x} }")"
+      sequence_layer gpus nvlink $machines "${layer%x*}" "${layer#*x}" "${rates[@]}" "${links[@]}"
       # The paper's transfers beside its computation: 50 GB/s out of 8 A100 at 200 TFLOP/s, here of GPUs at some 600.
       sequence_layer links nvlink $machines "${layer%x*}" "${layer#*x}" "${rates[@]}" --emulate-links \
         --machine-gbps "$(awk "BEGIN { print 18.75 * ${machines#*x} }")"
