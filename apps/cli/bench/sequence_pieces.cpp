@@ -37,7 +37,8 @@ class PieceLayer {
         k_(operands.random(elements(), dtype_, 1)),
         v_(operands.random(elements(), dtype_, 1)),
         y_(operands.zeros(elements() * size_of(dtype_))),
-        state_(static_cast<float*>(operands.zeros(rows() * static_cast<std::size_t>(size.head_dim + 2) * 4))) {}
+        state_(static_cast<float*>(operands.zeros(rows() * static_cast<std::size_t>(size.head_dim + 2) * 4))),
+        lane_(operands.lane(piece_attention_workspace(shape(), device.device()))) {}
 
   // Keys and values in `count` equal pieces; one call with all of them, or a call for each.
   std::vector<PieceLayout> calls(int count, bool one_call) const {
@@ -63,8 +64,7 @@ class PieceLayer {
     std::vector<PieceLayout> layouts;
     layouts.reserve(of_calls.size());
     for (std::vector<KeyValuePiece>& pieces : of_calls)
-      layouts.emplace_back(PieceShape{1, size_.heads, size_.heads, size_.head_dim, dtype_},
-                           std::vector<QueryPiece>{queries}, std::move(pieces), device_.device());
+      layouts.emplace_back(shape(), std::vector<QueryPiece>{queries}, std::move(pieces), device_.device());
     return layouts;
   }
 
@@ -74,7 +74,7 @@ class PieceLayer {
                        .scale = scale_,
                        .start = i == 0 ? PieceStart::fresh : PieceStart::carried,
                        .end = i + 1 == layouts.size() ? PieceEnd::finalise : PieceEnd::carry},
-                      device_.stream());
+                      lane_);
   }
 
   DType dtype() const { return dtype_; }
@@ -95,6 +95,7 @@ class PieceLayer {
   }
 
  private:
+  PieceShape shape() const { return {1, size_.heads, size_.heads, size_.head_dim, dtype_}; }
   std::size_t rows() const { return static_cast<std::size_t>(size_.heads) * static_cast<std::size_t>(size_.tokens); }
   std::size_t elements() const { return rows() * static_cast<std::size_t>(size_.head_dim); }
 
@@ -104,6 +105,7 @@ class PieceLayer {
   float scale_;
   void *q_, *k_, *v_, *y_;
   float* state_;
+  Lane lane_;
 };
 
 std::vector<LayerSize> sizes_of(const PieceBenchOptions& options) {

@@ -172,6 +172,13 @@ void piece_attention_cpu(const PieceAttentionParams& params, ThreadPool& pool) {
 
 }  // namespace
 
+std::size_t piece_attention_workspace(const PieceShape& shape, Device device) {
+  if constexpr (kHaveCuda) {
+    if (device.kind == DeviceKind::cuda) return piece_attention_workspace_sm90(shape, device);
+  }
+  return 0;
+}
+
 void piece_attention(const PieceAttentionParams& params, const Lane& lane) {
   require(params.layout != nullptr, "piece_attention: layout is null");
   if (params.end == PieceEnd::finalise)

@@ -10,7 +10,8 @@
 // Numbers on the CPU: float32, as kernels/README.md defines for `attention` in float32; inputs of 16 bits are widened, y is
 // rounded. The same pieces in the same order give the same bits in one call as in several. On a GPU products are of 16
 // bits and sums of float32, as kernels/README.md defines for its prefill; weights are relative to a base that may lie
-// below the largest score by 2^8, and calls agree within the error of float32.
+// below the largest score by 2^8; where sums are divided depends on the call's queries and SMs. Calls agree within the error of
+// float32, and a call's repetition in all bits.
 #pragma once
 
 #include "base/lane.h"
@@ -41,8 +42,13 @@ struct PieceAttentionParams {
   PieceMask mask = PieceMask::full;
 };
 
+// Bytes of a lane's workspace with which a call on a GPU divides the keys of its last queries among SMs that would be idle
+// (piece_shares.h): 2 head_dim x 128 or 192 floats an SM, some 17 MB. With less, or where queries see different keys, it does
+// not. On the CPU 0.
+std::size_t piece_attention_workspace(const PieceShape& shape, Device device);
+
 // Enqueues on the lane's stream. q, k, v may not overlap what is written, nor y of one piece that of another. Allocates
-// nothing; on a GPU it is one launch, which a graph may repeat. Throws InvalidArgument when the layout is null or of another
+// nothing; on a GPU it is one launch, which a graph may repeat with the same bits. Calls of one layout run one after the other. Throws InvalidArgument when the layout is null or of another
 // device, when a piece that is finalised has no y, and on a GPU unless scale > 0.
 void piece_attention(const PieceAttentionParams& params, const Lane& lane);
 

@@ -1,5 +1,6 @@
-// Attention over pieces by FlashRows (flash_rows_sm90.cuh) and StreamFusion's Algorithm 2. A work tile is some queries of
-// one piece, head and member of the batch. The kernel is persistent; a block takes every gridDim.x-th work tile.
+// Attention over pieces by FlashRows (flash_rows_sm90.cuh) and StreamFusion's Algorithm 2. A work is some queries of one piece,
+// head and member of the batch. The kernel is persistent; PieceShares says which works, or parts of works, a block has. Of a
+// divided work each warp leaves its rows' sums in the workspace, and the last warp to arrive merges them in the order of keys.
 //
 // One warp loads queries and keys by TMA, one loads values, tile by tile and piece by piece. A tile lies in one piece:
 // TMA fills what lies beyond the piece with zeros, and the softmax masks it.
@@ -14,8 +15,11 @@
 #include "base/checked.h"
 #include "base/dtype_switch.h"
 #include "base/error.h"
+#include "device/atomics.h"
+#include "device/bulk_stores_sm90.cuh"
 #include "device/head_map_sm90.cuh"
 #include "device/launch_sm90.cuh"
+#include "fused/piece_attention/piece_shares.h"
 #include "kernels/attention/flash_rows_sm90.cuh"
 
 namespace heddle {
@@ -46,13 +50,29 @@ struct PieceKernelParams {
   const PieceKeysValues* keys_values;
   const int* first_tiles;  // of each query piece, then their number
   int num_queries, num_keys_values;
-  int num_tiles, num_works;  // of one head; of all
+  int num_tiles;  // of queries, of one head
   int num_heads, batch;
   int group;          // query heads of a KV head
   float score_scale;  // scale * log2(e): weights are powers of two
   PieceStart start;
   PieceEnd end;
+  PieceShares shares;
+  float* sums;         // of parts of works, PieceSums a slot
+  unsigned* arrivals;  // of a divided work's warps; 0 between calls
   KernelWaits waits;
+};
+
+// A slot's sums of a work: o, l and m of its rows.
+template <int kHeadDim>
+struct PieceSums {
+  static constexpr int kRows = groups_for(kHeadDim) * kFlashRows;
+  static constexpr std::int64_t kFloats = std::int64_t{kRows} * (kHeadDim + 2);
+
+  template <class Float>
+  __device__ static FlashState<Float> at(Float* sums, int slot) {
+    Float* const o = sums + slot * kFloats;
+    return {o, o + kRows * kHeadDim, o + kRows * (kHeadDim + 1), 0};
+  }
 };
 
 template <int kHeadDim>
@@ -64,8 +84,8 @@ struct WorkOfPiece {
   int first_row, head, batch;
 };
 
-// Work tiles of a head follow each other, so that blocks read the same keys. Where queries see different numbers of
-// keys, those with most come first.
+// Works of a head follow each other, so that blocks read the same keys. Where queries see different numbers of keys, those
+// with most come first.
 template <PieceMask mask, int kRows>
 __device__ WorkOfPiece work_at(const PieceKernelParams& params, int index) {
   const int heads = params.num_heads * params.batch;
@@ -79,21 +99,22 @@ __device__ WorkOfPiece work_at(const PieceKernelParams& params, int index) {
   return {params.queries + low, (tile - params.first_tiles[low]) * kRows, of % params.num_heads, of / params.num_heads};
 }
 
-// The tiles of keys that a work tile sees, in the order of the layout.
+// The tiles of keys of an item, in the order of the layout.
 template <PieceMask mask>
 class KeyWalk {
  public:
-  // `last_position`: of the work tile's last row.
-  __device__ KeyWalk(const PieceKernelParams& params, int last_position)
-      : params_(params), last_position_(last_position) {
+  // `last_position`: of the work's last row. Causal works are whole.
+  __device__ KeyWalk(const PieceKernelParams& params, const PieceItem& item, int last_position)
+      : params_(params), last_position_(last_position), left_(item.end - item.first), skip_(item.first) {
     take_piece();
   }
 
-  __device__ bool is_over() const { return piece_ == params_.num_keys_values; }
+  __device__ bool is_over() const { return mask == PieceMask::full ? left_ == 0 : piece_ == params_.num_keys_values; }
   __device__ const PieceKeysValues& piece() const { return params_.keys_values[piece_]; }
   __device__ int first_key() const { return key_; }         // of the tile in its piece
   __device__ int num_keys() const { return keys_ - key_; }  // of the piece from there on; may exceed a tile
   __device__ void advance() {
+    --left_;
     key_ += kFlashKeys;
     if (key_ < keys_) return;
     ++piece_;
@@ -101,17 +122,20 @@ class KeyWalk {
   }
 
  private:
+  // The first piece that has tiles to be seen, behind skip_ of them.
   __device__ void take_piece() {
-    key_ = 0;
     for (; !is_over(); ++piece_) {
       keys_ = piece().num_tokens;
       if (mask == PieceMask::causal) keys_ = min(keys_, last_position_ - piece().first_position + 1);
-      if (keys_ > 0) return;
+      key_ = skip_ * kFlashKeys;
+      if (key_ < keys_) break;
+      skip_ -= max(0, (keys_ + kFlashKeys - 1) / kFlashKeys);
     }
+    skip_ = 0;
   }
 
   const PieceKernelParams& params_;
-  int piece_ = 0, last_position_, key_ = 0, keys_ = 0;
+  int piece_ = 0, last_position_, key_ = 0, keys_ = 0, left_, skip_;
 };
 
 template <int kRows>
@@ -119,9 +143,25 @@ __device__ int last_position_of(const WorkOfPiece& work) {
   return work.piece->first_position + min(work.first_row + kRows, work.piece->num_tokens) - 1;
 }
 
+// Of the state: element of l and m, that by head_dim of o.
+__device__ std::int64_t first_state(const PieceKernelParams& params, const WorkOfPiece& work) {
+  return (static_cast<std::int64_t>(work.batch) * params.num_heads + work.head) * work.piece->num_tokens;
+}
+
+// Brings the o that a work continues with to L2 while the block computes the work before.
+template <int kHeadDim>
+__device__ void bring_state(const PieceKernelParams& params, const WorkOfPiece& work) {
+  const int rows = min(PieceSums<kHeadDim>::kRows, work.piece->num_tokens - work.first_row);
+  const auto o =
+      reinterpret_cast<std::uintptr_t>(work.piece->o + (first_state(params, work) + work.first_row) * kHeadDim);
+  const std::uintptr_t end = o + static_cast<std::uintptr_t>(rows) * kHeadDim * sizeof(float);
+  const std::uintptr_t first = round_up(o, kVectorBytes), last = end / kVectorBytes * kVectorBytes;
+  prefetch_bytes(reinterpret_cast<const void*>(first), static_cast<std::uint32_t>(last - first));
+}
+
 enum class PieceOperand : std::uint8_t { keys, values };
 
-// Loads all tiles of keys, and before those of a work tile its queries; or all tiles of values. One warp.
+// Loads all tiles of keys, and before those of an item its queries; or all tiles of values. One warp.
 template <PieceOperand what, int kHeadDim, PieceMask mask>
 __device__ void load_pieces(const PieceKernelParams& params, PieceShared<kHeadDim>& shared) {
   using Shared = PieceShared<kHeadDim>;
@@ -133,8 +173,10 @@ __device__ void load_pieces(const PieceKernelParams& params, PieceShared<kHeadDi
   auto& tiles = what == PieceOperand::keys ? shared.keys : shared.values;
   RingProducer<Shared::kSlots> query_at;
   RingProducer<Shared::kStages> at;
-  for (int index = static_cast<int>(blockIdx.x); index < params.num_works; index += static_cast<int>(gridDim.x)) {
-    const WorkOfPiece work = work_at<mask, kRows>(params, index);
+  for (int index = 0;; ++index) {
+    const PieceItem item = params.shares.item(static_cast<int>(blockIdx.x), index);
+    if (item.is_over()) return;
+    const WorkOfPiece work = work_at<mask, kRows>(params, item.work);
     if constexpr (what == PieceOperand::keys) {
       Mbarrier& full = shared.query_ring.full(query_at);
       shared.query_ring.wait_until_empty(query_at, params.waits);
@@ -149,57 +191,66 @@ __device__ void load_pieces(const PieceKernelParams& params, PieceShared<kHeadDi
                  full.address());
       }
       query_at.advance();
+      if (params.start == PieceStart::carried && item.first == 0 && lane == 0) bring_state<kHeadDim>(params, work);
     }
+    bool begins = true;
     const int head = work.head / params.group;
-    for (KeyWalk<mask> walk(params, last_position_of<kRows>(work)); !walk.is_over(); walk.advance(), at.advance()) {
+    for (KeyWalk<mask> walk(params, item, last_position_of<kRows>(work)); !walk.is_over();
+         walk.advance(), at.advance()) {
       const CUtensorMap& map = what == PieceOperand::keys ? walk.piece().keys : walk.piece().values;
       ring.wait_until_empty(at, params.waits);
       if (lane == 0) ring.full(at).arrive_expecting(KeyTile::kBytes);
       __syncwarp();
       if (lane < kBlocks) {
-        if (walk.first_key() == 0) acquire_map(map);
+        if (begins || walk.first_key() == 0) acquire_map(map);
         copy_box(shared_address(tiles[at.slot()]) + lane * KeyTile::kBlockBytes, map,
                  HeadBox{lane * KeyTile::kBoxColumns, walk.first_key(), head, work.batch}, ring.full(at).address());
       }
+      begins = false;
     }
   }
 }
 
-// Attention of one warpgroup's rows of each work tile.
+// Attention of one warpgroup's rows of each item.
 template <class T, int kHeadDim, PieceMask mask>
 class PieceRows : FlashRows<T, PieceShared<kHeadDim>, PieceKernelParams> {
   using Base = FlashRows<T, PieceShared<kHeadDim>, PieceKernelParams>;
   using Base::kRows, Base::params_;
+  using Sums = PieceSums<kHeadDim>;
 
  public:
   using Base::Base;
 
   __device__ void run() {
-    for (int index = static_cast<int>(blockIdx.x); index < params_.num_works; index += static_cast<int>(gridDim.x)) {
+    for (int index = 0;; ++index) {
+      const PieceItem item = item_at(index);
+      if (item.is_over()) return;
       Base::wait_for_queries();
-      // Searched twice, because a work item kept through the loop over keys would cost registers that it has not.
-      const WorkOfPiece work = work_at<mask, kRows>(params_, index);
-      Base::clear_state();
-      if (params_.start == PieceStart::carried) Base::load_state(tile_of(work), state_of<const float>(work));
-      attend(work);
-      store(work_at<mask, kRows>(params_, index));
+      attend(item);
+      // Found again, because an item kept through the loop over keys would cost registers that it has not.
+      store(item_at(index));
     }
   }
 
  private:
+  __device__ PieceItem item_at(int index) const { return params_.shares.item(static_cast<int>(blockIdx.x), index); }
   static __device__ FlashTile tile_of(const WorkOfPiece& work) { return {work.first_row, work.piece->num_tokens}; }
   template <class Float>
   __device__ FlashState<Float> state_of(const WorkOfPiece& work) const {
     const PieceQueries& piece = *work.piece;
-    const std::int64_t first =
-        (static_cast<std::int64_t>(work.batch) * params_.num_heads + work.head) * piece.num_tokens;
-    return {piece.o, piece.l, piece.m, first};
+    return {piece.o, piece.l, piece.m, first_state(params_, work)};
   }
 
-  __device__ void attend(const WorkOfPiece& work) {
+  __device__ void attend(const PieceItem& item) {
+    const WorkOfPiece work = work_at<mask, kRows>(params_, item.work);
+    const auto begin = [&] {
+      Base::clear_state();
+      if (params_.start == PieceStart::carried && item.first == 0)
+        Base::load_state(tile_of(work), state_of<const float>(work));
+    };
     const int first_position = work.piece->first_position + work.first_row + Base::group_row();
-    KeyWalk<mask> walk(params_, last_position_of<kRows>(work));
-    Base::attend(walk, [&](const KeyWalk<mask>& at) {
+    KeyWalk<mask> walk(params_, item, last_position_of<kRows>(work));
+    Base::attend(walk, begin, [&](const KeyWalk<mask>& at) {
       if constexpr (mask == PieceMask::full)
         Base::hide_behind(at.num_keys());
       else
@@ -207,11 +258,46 @@ class PieceRows : FlashRows<T, PieceShared<kHeadDim>, PieceKernelParams> {
     });
   }
 
-  __device__ void store(const WorkOfPiece& work) {
+  __device__ void store(const PieceItem& item) {
+    if (mask == PieceMask::full && !params_.shares.is_whole(item) && !merge(item)) return;
+    const WorkOfPiece work = work_at<mask, kRows>(params_, item.work);
     if (params_.end == PieceEnd::carry) return Base::store_state(tile_of(work), state_of<float>(work));
     const PieceQueries& piece = *work.piece;
     T* const y = static_cast<T*>(piece.y) + work.batch * piece.y_strides.batch + work.head * piece.y_strides.head;
     Base::store_rows(tile_of(work), y, piece.y_strides.token);
+  }
+
+  // Leaves the sums of a part of a work for the last block that has one. In that, takes the sums of all and returns true.
+  __device__ bool merge(const PieceItem& item) {
+    constexpr FlashTile kAll{0, Sums::kRows};
+    const PieceShares& shares = params_.shares;
+    const int block = static_cast<int>(blockIdx.x);
+    Base::store_state(kAll, Sums::at(params_.sums, PieceShares::slot(block, item.first == 0)));
+    const int first = shares.first_block(item.work), last = shares.last_block(item.work);
+    if (!is_last_to_arrive(item.work, last - first + 1)) return false;
+    const auto sums_of = [&](int of) {
+      return Sums::at(static_cast<const float*>(params_.sums), PieceShares::slot(of, of == first));
+    };
+    Base::clear_state();
+    Base::load_state(kAll, sums_of(first));
+    for (int of = first + 1; of <= last; ++of) Base::merge_state(kAll, sums_of(of));
+    return true;
+  }
+
+  // Whether `blocks` blocks have come here with this warp's rows of a work. The last finds what the others have stored.
+  __device__ bool is_last_to_arrive(int work, int blocks) const {
+    constexpr int kWarps = Sums::kRows / 16;
+    const int warp = static_cast<int>(threadIdx.x) / 32 - 4;  // behind those of the producers
+    const int divided = work - params_.shares.first_divided();
+    unsigned before = 0;
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) {
+      unsigned* const arrivals = params_.arrivals + divided * kWarps + warp;
+      before = atomic_add<Order::acq_rel, Scope::gpu>(arrivals, 1u);
+      if (before + 1 == static_cast<unsigned>(blocks)) atomic_store<Order::relaxed, Scope::gpu>(arrivals, 0u);
+    }
+    __syncwarp();  // all lanes read behind what the first has acquired
+    return __shfl_sync(~0u, before, 0) + 1 == static_cast<unsigned>(blocks);
   }
 };
 
@@ -256,13 +342,46 @@ bool are_aligned(const PieceStrides& strides) {
 }
 
 struct TableParts {
-  std::size_t keys_values, first_tiles, bytes;  // where they begin
+  std::size_t keys_values, first_tiles, arrivals, bytes;  // where they begin
 };
 
-TableParts parts_of(std::size_t num_queries, std::size_t num_keys_values) {
+// Works that are divided are those of two rounds at most.
+int most_divided(Device device) {
+  return 2 * num_sms_of(device);
+}
+
+TableParts parts_of(const PieceLayout& layout) {
+  const std::size_t num_queries = layout.queries().size(), num_keys_values = layout.keys_values().size();
   const std::size_t keys_values = num_queries * sizeof(PieceQueries);
   const std::size_t first_tiles = keys_values + num_keys_values * sizeof(PieceKeysValues);
-  return {keys_values, first_tiles, first_tiles + (num_queries + 1) * sizeof(int)};
+  const std::size_t arrivals = first_tiles + (num_queries + 1) * sizeof(int);
+  const int warps = groups_for(layout.shape().head_dim) * 4;
+  return {keys_values, first_tiles, arrivals,
+          arrivals + static_cast<std::size_t>(most_divided(layout.device()) * warps) * sizeof(unsigned)};
+}
+
+std::size_t bytes_of_sums(const PieceShape& shape, int blocks) {
+  const int rows = groups_for(shape.head_dim) * kFlashRows;
+  return static_cast<std::size_t>(blocks * PieceShares::kSlotsOfBlock) * static_cast<std::size_t>(rows) *
+         static_cast<std::size_t>(shape.head_dim + 2) * sizeof(float);
+}
+
+// Blocks that divide works read the keys of a head at different places, which is as fast while they stay in the L2 cache.
+constexpr std::int64_t kMostDividedBytes = std::int64_t{25} << 20;
+
+PieceShares shares_of(const PieceAttentionParams& params, int works, const Lane& lane) {
+  const PieceShape& shape = params.layout->shape();
+  int key_tiles = 0;
+  std::int64_t keys = 0;
+  for (const KeyValuePiece& piece : params.layout->keys_values()) {
+    key_tiles += ceil_div(piece.num_tokens, kFlashKeys);
+    keys += piece.num_tokens;
+  }
+  const bool divides = params.mask == PieceMask::full &&
+                       lane.workspace.size_bytes >= bytes_of_sums(shape, lane.num_sms) &&
+                       keys * shape.head_dim * 2 * static_cast<std::int64_t>(size_of(shape.dtype)) <= kMostDividedBytes;
+  return divides ? PieceShares::divided(works, key_tiles, lane.num_sms)
+                 : PieceShares(works, key_tiles, std::min(works, lane.num_sms));
 }
 
 CUtensorMap map_of(const PieceShape& shape, const void* data, const PieceStrides& strides, int heads, int tokens,
@@ -308,9 +427,11 @@ std::string why_no_piece_kernel(const PieceShape& shape, const std::vector<Query
   return {};
 }
 
-std::vector<std::byte> piece_table_sm90(const PieceShape& shape, const std::vector<QueryPiece>& queries,
-                                        const std::vector<KeyValuePiece>& keys_values) {
-  const TableParts parts = parts_of(queries.size(), keys_values.size());
+std::vector<std::byte> piece_table_sm90(const PieceLayout& layout) {
+  const PieceShape& shape = layout.shape();
+  const std::vector<QueryPiece>& queries = layout.queries();
+  const std::vector<KeyValuePiece>& keys_values = layout.keys_values();
+  const TableParts parts = parts_of(layout);
   std::vector<std::byte> table(parts.bytes);
   std::vector<int> first_tiles{0};
   const int rows = groups_for(shape.head_dim) * kFlashRows;
@@ -343,33 +464,40 @@ std::vector<std::byte> piece_table_sm90(const PieceShape& shape, const std::vect
   return table;
 }
 
+std::size_t piece_attention_workspace_sm90(const PieceShape& shape, Device device) {
+  return bytes_of_sums(shape, num_sms_of(device));
+}
+
 void piece_attention_sm90(const PieceAttentionParams& params, const Lane& lane) {
   const PieceLayout& layout = *params.layout;
   const PieceShape& shape = layout.shape();
-  const std::byte* const table = layout.table();
-  const TableParts parts = parts_of(layout.queries().size(), layout.keys_values().size());
+  std::byte* const table = layout.table();
+  const TableParts parts = parts_of(layout);
   const int rows = groups_for(shape.head_dim) * kFlashRows;
   std::int64_t num_tiles = 0;
   for (const QueryPiece& piece : layout.queries()) num_tiles += ceil_div(piece.num_tokens, rows);
   const int num_works = narrow<int>(num_tiles * shape.batch * shape.num_heads, "tiles of queries");
   if (num_works == 0) return;
+  const PieceShares shares = shares_of(params, num_works, lane);
   const PieceKernelParams kernel{.queries = reinterpret_cast<const PieceQueries*>(table),
                                  .keys_values = reinterpret_cast<const PieceKeysValues*>(table + parts.keys_values),
                                  .first_tiles = reinterpret_cast<const int*>(table + parts.first_tiles),
                                  .num_queries = static_cast<int>(layout.queries().size()),
                                  .num_keys_values = static_cast<int>(layout.keys_values().size()),
                                  .num_tiles = static_cast<int>(num_tiles),
-                                 .num_works = num_works,
                                  .num_heads = shape.num_heads,
                                  .batch = shape.batch,
                                  .group = shape.num_heads / shape.num_kv_heads,
                                  .score_scale = params.scale * static_cast<float>(M_LOG2E),
                                  .start = params.start,
                                  .end = params.end,
+                                 .shares = shares,
+                                 .sums = static_cast<float*>(lane.workspace.data),
+                                 .arrivals = reinterpret_cast<unsigned*>(table + parts.arrivals),
                                  .waits = waits_of(lane.stream, "piece attention")};
   with_piece_head_dim(shape.head_dim, [&](auto head_dim) {
     constexpr int kHeadDim = decltype(head_dim)::value;
-    const LaunchShape launch{.grid = dim3(static_cast<unsigned>(std::min(num_works, lane.num_sms))),
+    const LaunchShape launch{.grid = dim3(static_cast<unsigned>(shares.blocks())),
                              .block = dim3(128 * (groups_for(kHeadDim) + 1)),
                              .shared_bytes = flash_shared_bytes<PieceShared<kHeadDim>>()};
     with_16_bit_element(shape.dtype, [&]<class T>() {

@@ -48,12 +48,12 @@ void PieceLayout::make_table() {
   if constexpr (kHaveCuda) {
     const std::string why = why_no_piece_kernel(shape_, queries_, keys_values_);
     require(why.empty(), "piece_attention: {}", why);
-    const std::vector<std::byte> table = piece_table_sm90(shape_, queries_, keys_values_);
+    const std::vector<std::byte> table = piece_table_sm90(*this);
     Buffer on_device(table.size(), device_);
     Stream stream(device_);
     cuda::copy(on_device.data(), table.data(), table.size(), stream.native());
     stream.synchronize();
-    table_ = std::make_shared<const Buffer>(std::move(on_device));
+    table_ = std::make_shared<Buffer>(std::move(on_device));
   } else {
     throw_error<InvalidArgument>("piece_attention: this build has no CUDA");
   }

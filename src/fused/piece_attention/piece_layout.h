@@ -91,8 +91,9 @@ class PieceLayout {
   PieceTile tile(std::int64_t tile) const;
 
   Device device() const { return device_; }
-  // What the GPU's kernel reads of the layout (piece_attention_sm90.h); null on the CPU and where there are no pieces.
-  const std::byte* table() const { return table_ == nullptr ? nullptr : table_->data(); }
+  // What the GPU's kernel reads of the layout, and counts in (piece_attention_sm90.h); null on the CPU. So calls of one
+  // layout run one after the other.
+  std::byte* table() const { return table_ == nullptr ? nullptr : table_->data(); }
 
   // Multiplications and additions of a call that is not causal: 4 for each query, key, head and element.
   double flops() const;
@@ -104,7 +105,7 @@ class PieceLayout {
   std::vector<QueryPiece> queries_;
   std::vector<KeyValuePiece> keys_values_;
   Device device_;
-  std::shared_ptr<const Buffer> table_;    // copies share it
+  std::shared_ptr<Buffer> table_;          // copies share it
   std::vector<std::int64_t> first_tiles_;  // by piece, then the number of all: cQO of Algorithm 2
 };
 

@@ -174,7 +174,6 @@ class ExpandedRows : FlashRows<T, ExpandedShared, ExpandedKernelParams> {
   __device__ void run() {
     for (ExpandedTurns turns(params_); !turns.is_over(); turns.advance()) {
       Base::wait_for_queries();
-      Base::clear_state();
       attend(turns.work());
       store(turns.work());
     }
@@ -190,10 +189,13 @@ class ExpandedRows : FlashRows<T, ExpandedShared, ExpandedKernelParams> {
   }
 
   __device__ void attend(const ExpandedWork& work) {
-    if (params_.before != nullptr) Base::load_state(tile_of(work), state_at(params_.before, work));
+    const auto begin = [&] {
+      Base::clear_state();
+      if (params_.before != nullptr) Base::load_state(tile_of(work), state_at(params_.before, work));
+    };
     const int first_position = work.first_position + Base::group_row();
     ExpandedWalk walk(work.num_keys);
-    Base::attend(walk,
+    Base::attend(walk, begin,
                  [&](const ExpandedWalk& at) { Base::hide_later(at.num_keys(), first_position, at.first_key()); });
   }
 

@@ -132,13 +132,40 @@ class FlashRows {
     }
   }
 
-  // Adds the keys and values of all tiles of `walk`, which has is_over() and advance(), in the order of the rings.
-  // hide(walk) sets scores of the tile that rows do not see to -infinity. Afterwards the queries are released.
-  template <class Walk, class Hide>
-  __device__ void attend(Walk& walk, const Hide& hide) {
-    if (walk.is_over()) return release_queries();
+  // After clear_state() or load_state(): adds what other keys have given the same rows.
+  __device__ void merge_state(const FlashTile& tile, const FlashState<const float>& state) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int row = row_of(tile, r);
+      if (row >= tile.count) continue;
+      const std::int64_t at = state.first + row;
+      const float theirs = state.m[at], base = fmaxf(base_[r], theirs);
+      if (base == -INFINITY) continue;  // neither has seen a key
+      const float keep = exp2f(base_[r] - base), take = exp2f(theirs - base);
+      base_[r] = base;
+      sum_[r] *= keep;
+      if (lane() % 4 == 0) sum_[r] += state.l[at] * take;
+      const float* o = state.o + at * kValueDim + lane() % 4 * 2;
+#pragma unroll
+      for (int i = 0; i < kValueDim / 8; ++i) {
+        o_[4 * i + 2 * r] = o_[4 * i + 2 * r] * keep + o[8 * i] * take;
+        o_[4 * i + 2 * r + 1] = o_[4 * i + 2 * r + 1] * keep + o[8 * i + 1] * take;
+      }
+    }
+  }
+
+  // Begins the rows' state by begin(), which may load it while the first scores are computed, and adds the keys and values of
+  // all tiles of `walk`, which has is_over() and advance(), in the order of the rings. hide(walk) sets scores of the tile that
+  // rows do not see to -infinity. Afterwards the queries are released.
+  template <class Walk, class Begin, class Hide>
+  __device__ void attend(Walk& walk, const Begin& begin, const Hide& hide) {
+    if (walk.is_over()) {
+      begin();
+      return release_queries();
+    }
     wait_for_keys();
     multiply_keys();
+    begin();
     wgmma_wait<0>();
     pin(scores_);
     release_keys();

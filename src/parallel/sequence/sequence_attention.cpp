@@ -57,6 +57,12 @@ void tell_trace_of_rank(Stream& stream, int rank) {
   });
 }
 
+// Of each call of piece_attention().
+PieceShape piece_shape_of(const SequenceMemory& memory) {
+  const SequenceShape& shape = memory.shape();
+  return {shape.batch, memory.group_heads(), memory.group_heads(), shape.head_dim, shape.dtype};
+}
+
 // The SMs of a rank without one for the transfer lanes. Attention has a block on each of its SMs and leaves no registers
 // beside it, so their kernels, which are of one thread (messages, barriers, waits), would wait until a stage ends.
 Lane lane_that_computes(const Lane& whole, int ranks) {
@@ -80,6 +86,8 @@ SequenceAttention::SequenceAttention(Fabric& fabric, std::span<const int> team, 
       program_(make_sequence_program(strategy, memory_, rank_)),
       symmetric_(fabric, static_cast<std::size_t>(memory_.symmetric_bytes())),
       private_(std::max<std::size_t>(1, static_cast<std::size_t>(memory_.private_bytes())), fabric.device()),
+      workspace_(std::max<std::size_t>(1, piece_attention_workspace(piece_shape_of(memory_), fabric.device())),
+                 fabric.device()),
       ring_(stream_of(fabric.device(), pool_)),
       other_(stream_of(fabric.device(), pool_)),
       layer_begun_(fabric.device()),
@@ -164,7 +172,6 @@ void SequenceAttention::make_layouts() {
     queries.push_back(piece);
   }
 
-  const PieceShape piece_shape{shape.batch, group_heads, group_heads, shape.head_dim, shape.dtype};
   for (const SequenceOp& op : program_.ops) {
     const auto* attend = std::get_if<SequenceAttend>(&op);
     if (attend == nullptr) continue;
@@ -180,7 +187,7 @@ void SequenceAttention::make_layouts() {
                              .num_tokens = tokens,
                              .first_position = memory_.first_position(from.group, from.ring_place)});
     }
-    layouts_.emplace_back(piece_shape, std::move(of_call), std::move(keys_values), fabric_.device());
+    layouts_.emplace_back(piece_shape_of(memory_), std::move(of_call), std::move(keys_values), fabric_.device());
   }
 }
 
@@ -199,7 +206,8 @@ struct SequenceAttention::Call {
 
 void SequenceAttention::attend(const void* q, const void* k, const void* v, void* y, float scale, const Lane& lane) {
   const bool transfers = work_ == SequenceWork::whole;
-  Call call{q, k, v, y, scale, transfers ? lane_that_computes(lane, static_cast<int>(team_.size())) : lane};
+  const Lane computing = transfers ? lane_that_computes(lane, static_cast<int>(team_.size())) : lane;
+  Call call{q, k, v, y, scale, computing.with({workspace_.data(), workspace_.size()})};
   const Span layer(lane.stream, name_of(strategy_));
   for (std::size_t i = 0; i < program_.ops.size(); ++i) {
     const SequenceOp& op = program_.ops[i];

@@ -99,7 +99,8 @@ class SequenceAttention {
   SequenceProgram program_;
   SymmetricMemory symmetric_;
   Buffer private_;
-  Buffer state_;  // O', l and m of all query pieces
+  Buffer workspace_;  // of piece_attention()
+  Buffer state_;      // O', l and m of all query pieces
   HeadGroups q_pieces_, k_pieces_, v_pieces_, o_pieces_;
   std::vector<PieceLayout> layouts_;  // of the program's SequenceAttend ops, in order
   std::vector<Event> events_;

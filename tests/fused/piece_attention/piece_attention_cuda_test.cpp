@@ -21,9 +21,14 @@ const PieceCase kGpuCases[] = {
     {2, 40, 40, 64, {200, 3}, {150}},             // more work tiles than SMs
     {1, 70, 35, 32, {200, 3, 193}, {33, 300}},    //
     {1, 140, 140, 128, {20}, {130, 40}},          //
-    {1, 2, 2, 128, {50}, {300}, {}, {}, 1e3f},    // all weight on one key
-    {1, 2, 2, 64, {50}, {300}, {}, {}, 1e3f},     //
-    {1, 2, 2, 64, {50}, {300}, {}, {}, 1e-2f},    // nearly equal weights
+    // Divided works: of one round (each over many SMs), of two, and after whole ones.
+    {1, 3, 1, 128, {130, 70}, {1200, 0, 100, 900}},
+    {1, 70, 35, 64, {200, 193}, {700, 129}},
+    {2, 29, 29, 32, {200, 3, 193}, {1300, 300}},
+    {1, 45, 45, 128, {385}, {515, 700}},
+    {1, 2, 2, 128, {50}, {300}, {}, {}, 1e3f},  // all weight on one key
+    {1, 2, 2, 64, {50}, {300}, {}, {}, 1e3f},   //
+    {1, 2, 2, 64, {50}, {300}, {}, {}, 1e-2f},  // nearly equal weights
     {1, 2, 2, 32, {30, 130, 7}, {30, 130, 7}, {}, PieceMask::causal},
     {1, 4, 2, 64, {100, 257, 1}, {300, 58}, {}, PieceMask::causal},
     {2, 3, 3, 128, {100, 257}, {100, 257}, {}, PieceMask::causal},
@@ -71,7 +76,13 @@ class GpuPieces {
     return {&layout, operands_.scale, start, end, operands_.mask};
   }
   void run(const PieceLayout& layout, PieceStart start = PieceStart::fresh, PieceEnd end = PieceEnd::finalise) {
-    on_gpu([&](Stream& stream) { piece_attention(params(layout, start, end), stream); });
+    on_gpu([&](Stream& stream) { piece_attention(params(layout, start, end), lane(stream)); });
+  }
+  // With a workspace, whose contents do not matter.
+  Lane lane(Stream& stream) {
+    const std::size_t bytes = piece_attention_workspace(PieceMemory::shape(operands_.of), kGpu);
+    if (workspace_.count() < bytes) workspace_.set(std::vector<std::byte>(bytes, std::byte{0xff}));
+    return {stream, Workspace{workspace_.data(), bytes}};
   }
   std::vector<std::byte> y() const { return y_.values(); }
   std::vector<float> output() const { return as_floats(y_.values(), operands_.dtype); }
@@ -87,6 +98,7 @@ class GpuPieces {
   PieceMemory host_;
   GpuArray<std::byte> q_, k_, v_, y_;
   GpuArray<float> o_, l_, m_;
+  GpuArray<std::byte> workspace_{{}};
 };
 
 PieceOperands gpu_operands(const PieceCase& of) {
@@ -125,13 +137,18 @@ TEST_P(PieceAttentionOnGpu, CarriedOverACallForEachPieceMatchesFloat64) {
   EXPECT_EQ(first_miss(operands, gpu.output()), "");
 }
 
-TEST_P(PieceAttentionOnGpu, AQueryPieceInACallOfItsOwnGivesTheBitsOfOneCall) {
+// Without a workspace no works are divided.
+TEST_P(PieceAttentionOnGpu, AQueryPieceInACallOfItsOwnGivesTheBitsOfOneCallWhereWorksAreWhole) {
   const PieceOperands operands = gpu_operands(of());
   GpuPieces gpu(operands);
-  gpu.run(gpu.layout());
+  const auto run = [&](const PieceLayout& layout) {
+    on_gpu([&](Stream& stream) { piece_attention(gpu.params(layout, PieceStart::fresh, PieceEnd::finalise), stream); });
+  };
+  run(gpu.layout());
   const std::vector<std::byte> whole = gpu.y();
+  EXPECT_EQ(first_miss(operands, gpu.output()), "");
   gpu.clear_output();
-  for (const QueryPiece& piece : gpu.queries()) gpu.run(gpu.layout({piece}, gpu.keys_values()));
+  for (const QueryPiece& piece : gpu.queries()) run(gpu.layout({piece}, gpu.keys_values()));
   EXPECT_EQ(gpu.y(), whole);
 }
 
@@ -142,8 +159,8 @@ TEST_P(PieceAttentionOnGpu, AGraphRepeatsACarryAndAFinalisingCall) {
   std::vector<std::byte> first;
   on_gpu([&](Stream& stream) {
     const auto both = [&] {
-      piece_attention(gpu.params(layout, PieceStart::fresh, PieceEnd::carry), stream);
-      piece_attention(gpu.params(none, PieceStart::carried, PieceEnd::finalise), stream);
+      piece_attention(gpu.params(layout, PieceStart::fresh, PieceEnd::carry), gpu.lane(stream));
+      piece_attention(gpu.params(none, PieceStart::carried, PieceEnd::finalise), gpu.lane(stream));
     };
     both();
     const Graph graph(stream, both);
