@@ -1,24 +1,19 @@
-// Steps of an executor that may hold some SMs of a GPU only. Skipped without a GPU.
-#include <fmt/format.h>
+// Steps of an executor that may hold some SMs of a GPU only, of models of every family. Skipped without a GPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
-#include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "base/lane.h"
 #include "gpu_here.h"
 #include "kernels/sm_holder.h"
+#include "models/computed_steps.h"
 #include "models/llama_heads.h"
 #include "models/llama_runner.h"
 #include "models/recorded_kernels.h"
 #include "temporary_folder.h"
-#include "weights/synthetic_model.h"
 
 namespace heddle {
 namespace {
@@ -28,98 +23,10 @@ using testing::HasSubstr;
 
 constexpr int kBudgets[] = {8, 16, 66, 100};
 
-LlamaRunner::Options options_with(int num_sms) {
-  return {.page_size = 16,   // the smallest that the fast kernels take
-          .num_pages = 192,  // of three runs of all steps
-          .max_sequences = 8,
-          .max_tokens = 600,
-          .num_sms = num_sms,
-          .device = kFirstGpu};
-}
-
 LlamaRunner heads_runner(const char* name, int num_sms) {
   const TemporaryFolder folder;
   LlamaHeads(name).write(folder.path());
-  return {folder.path(), options_with(num_sms)};
-}
-
-std::vector<std::int32_t> tokens_from(int first, int count) {
-  std::vector<std::int32_t> tokens(static_cast<std::size_t>(count));
-  for (int i = 0; i < count; ++i) tokens[static_cast<std::size_t>(i)] = (first + 31 * i) % 250;
-  return tokens;
-}
-
-// Sequences of a step and the last row of logits of each.
-class Batch {
- public:
-  Batch(LlamaRunner& runner, int size) : runner_(runner) {
-    for (int i = 0; i < size; ++i) sequences_.push_back(runner.sequence());
-  }
-
-  void step(const std::vector<int>& counts) {
-    std::vector<LlamaRunner::Chunk> chunks;
-    for (std::size_t i = 0; i < counts.size(); ++i)
-      chunks.push_back({&sequences_[i], tokens_from(static_cast<int>(i + sequences_[i].tokens.size()), counts[i])});
-    const auto rows = runner_.step(chunks);
-    std::size_t end = 0;
-    for (const int count : counts) logits_.push_back(rows[(end += static_cast<std::size_t>(count)) - 1]);
-  }
-
-  const std::vector<std::vector<float>>& logits() const { return logits_; }
-
- private:
-  LlamaRunner& runner_;
-  std::vector<LlamaRunner::Sequence> sequences_;
-  std::vector<std::vector<float>> logits_;
-};
-
-struct Computed {
-  std::vector<std::vector<float>> alone, together;
-  std::vector<std::int32_t> greedy, sampled;
-};
-
-// Prefill, decode of one sequence and of five, and both in one step. A decode step of a size is computed as it is, then
-// recorded, then replayed, by turns in two slots.
-Computed compute_everything(LlamaRunner& runner) {
-  constexpr int kDecodeSteps = 6;
-  Batch one(runner, 1), five(runner, 5);
-  one.step({300});
-  for (int i = 0; i < kDecodeSteps; ++i) one.step({1});
-  five.step({300, 1, 62, 125, 17});
-  for (int i = 0; i < kDecodeSteps; ++i) five.step({1, 1, 1, 1, 1});
-  five.step({1, 70, 1, 1, 1});
-  return {.alone = one.logits(),
-          .together = five.logits(),
-          .greedy = runner.choose({}),
-          .sampled = runner.choose({.temperature = 0.8, .top_p = 0.9, .seed = 7})};
-}
-
-// Which rows of two lists of logits differ, and by how much; empty if none. Bits are compared, so a NaN is itself.
-std::string difference(const char* what, const std::vector<std::vector<float>>& a,
-                       const std::vector<std::vector<float>>& b) {
-  std::string found;
-  for (std::size_t row = 0; row < a.size(); ++row) {
-    std::size_t differ = 0, nans = 0;
-    float most = 0, largest = 0;
-    for (std::size_t i = 0; i < a[row].size(); ++i) {
-      nans += std::isnan(a[row][i]) || std::isnan(b[row][i]) ? 1 : 0;
-      largest = std::max(largest, std::abs(a[row][i]));
-      if (std::bit_cast<std::uint32_t>(a[row][i]) == std::bit_cast<std::uint32_t>(b[row][i])) continue;
-      ++differ;
-      most = std::max(most, std::abs(a[row][i] - b[row][i]));
-    }
-    if (differ > 0)
-      found += fmt::format("{}: row {} of {} has {} other logits of {} (by {} at most, the largest is {}), {} NaN\n",
-                           what, row, a.size(), differ, a[row].size(), most, largest, nans);
-  }
-  return found;
-}
-
-std::string difference(const Computed& a, const Computed& b) {
-  if (std::string found = difference("one sequence", a.alone, b.alone); !found.empty()) return found;
-  if (std::string found = difference("five sequences", a.together, b.together); !found.empty()) return found;
-  if (a.greedy != b.greedy) return "the tokens chosen greedily";
-  return a.sampled == b.sampled ? "" : "the tokens sampled";
+  return {folder.path(), course_options(kFirstGpu, num_sms)};
 }
 
 class LanesTest : public testing::Test {
@@ -131,12 +38,12 @@ class LanesTest : public testing::Test {
 
   // All kernels and graphs are there before SMs are held: loading one may wait for what runs. The second run says whether
   // bits depend on the pages that a sequence got, or on a step's being replayed; the third, on who holds the other SMs.
-  static void expect_same_beside_a_spinner(LlamaRunner& runner, int budget) {
-    const Computed expected = compute_everything(runner);
-    EXPECT_EQ(difference(expected, compute_everything(runner)), "") << budget << " SMs, nobody beside";
+  static void expect_same_beside_a_spinner(LlamaRunner& runner, int budget, const DecodeChoice& decode = {}) {
+    const Computed expected = compute_everything(runner, decode);
+    EXPECT_EQ(difference(expected, compute_everything(runner, decode)), "") << budget << " SMs, nobody beside";
     if constexpr (kHaveCuda) {
       const SmHolder holder(num_sms_of(kFirstGpu) - budget);
-      EXPECT_EQ(difference(expected, compute_everything(runner)), "") << budget << " SMs";
+      EXPECT_EQ(difference(expected, compute_everything(runner, decode)), "") << budget << " SMs";
       EXPECT_TRUE(holder.still_holds()) << "a step on " << budget << " SMs waited until the others were free";
     }
   }
@@ -153,13 +60,41 @@ TEST_F(LlamaLanes, StepsEndWithTheSameBitsWhileOthersHoldTheOtherSms) {
     }
 }
 
-TEST_F(LlamaLanes, StepsOfRealWidthsEndWhileOthersHoldTheOtherSms) {
-  const auto name = parse_synthetic_name("synth:llama-3-8b,layers=2");
-  ASSERT_TRUE(name.has_value());
-  const SyntheticModel source(*name);
+// A model with real widths, and how its decode steps are to be fused.
+struct RealWidths {
+  const char* test;
+  const char* model;
+  DecodeChoice decode{};
+  int fused_from = 0;  // SMs: with fewer, no decode step is fused
+};
+
+constexpr int kNever = 1000;
+
+// Clusters need so many SMs that one GPC has room for them; the fused block of latents needs the whole device.
+constexpr RealWidths kRealWidths[] = {
+    {"Llama", "synth:llama-3-8b,layers=2"},
+    {"Experts", "synth:mixtral-8x7b,layers=2"},
+    {"Latents", "synth:deepseek-v2-lite,layers=2"},
+    {"LlamaStreamed", "synth:llama-3-8b,layers=2", {.form = DecodeChoice::Form::streamed}, 8},
+    {"LlamaInClustersOf4", "synth:llama-3-8b,layers=2", {.form = DecodeChoice::Form::clusters, .cluster = 4}, 66},
+    {"LlamaInClustersOf8", "synth:llama-3-8b,layers=2", {.form = DecodeChoice::Form::clusters, .cluster = 8}, 66},
+    {"LlamaInClustersOf16", "synth:llama-3-8b,layers=2", {.form = DecodeChoice::Form::clusters, .cluster = 16}, kNever},
+    {"LatentsInClustersOf4",
+     "synth:deepseek-v2-lite,layers=2",
+     {.form = DecodeChoice::Form::clusters, .cluster = 4},
+     kNever},
+};
+
+class LanesOfRealWidths : public LanesTest, public testing::WithParamInterface<RealWidths> {};
+INSTANTIATE_TEST_SUITE_P(, LanesOfRealWidths, testing::ValuesIn(kRealWidths),
+                         [](const auto& test) { return std::string(test.param.test); });
+
+TEST_P(LanesOfRealWidths, StepsEndWithTheSameBitsWhileOthersHoldTheOtherSms) {
+  const auto& [test, model, decode, fused_from] = GetParam();
   for (const int budget : kBudgets) {
-    LlamaRunner runner(load_model(source, {.device = kFirstGpu}), options_with(budget));
-    expect_same_beside_a_spinner(runner, budget);
+    LlamaRunner runner = synthetic_runner(model, course_options(kFirstGpu, budget, decode));
+    expect_same_beside_a_spinner(runner, budget, decode);
+    EXPECT_EQ(runner.num_fused() > 0, decode.fused() && budget >= fused_from) << budget << " SMs";
   }
 }
 
