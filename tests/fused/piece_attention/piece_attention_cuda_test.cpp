@@ -52,7 +52,9 @@ class GpuPieces {
         y_(host_.y),
         o_(host_.o),
         l_(host_.l),
-        m_(host_.m) {
+        m_(host_.m),
+        workspace_(
+            std::vector<std::byte>(piece_attention_workspace(PieceMemory::shape(operands.of), kGpu), std::byte{0xff})) {
     for (QueryPiece& piece : host_.queries) {
       piece.q = moved(piece.q, host_.q, q_);
       piece.y = moved(piece.y, host_.y, y_);
@@ -79,11 +81,7 @@ class GpuPieces {
     on_gpu([&](Stream& stream) { piece_attention(params(layout, start, end), lane(stream)); });
   }
   // With a workspace, whose contents do not matter.
-  Lane lane(Stream& stream) {
-    const std::size_t bytes = piece_attention_workspace(PieceMemory::shape(operands_.of), kGpu);
-    if (workspace_.count() < bytes) workspace_.set(std::vector<std::byte>(bytes, std::byte{0xff}));
-    return {stream, Workspace{workspace_.data(), bytes}};
-  }
+  Lane lane(Stream& stream) { return {stream, Workspace{workspace_.data(), workspace_.count()}}; }
   std::vector<std::byte> y() const { return y_.values(); }
   std::vector<float> output() const { return as_floats(y_.values(), operands_.dtype); }
   void clear_output() { y_.set(std::vector<std::byte>(y_.count(), std::byte{0xff})); }
@@ -98,7 +96,7 @@ class GpuPieces {
   PieceMemory host_;
   GpuArray<std::byte> q_, k_, v_, y_;
   GpuArray<float> o_, l_, m_;
-  GpuArray<std::byte> workspace_{{}};
+  GpuArray<std::byte> workspace_;
 };
 
 PieceOperands gpu_operands(const PieceCase& of) {
