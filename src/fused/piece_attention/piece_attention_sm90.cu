@@ -152,11 +152,8 @@ __device__ std::int64_t first_state(const PieceKernelParams& params, const WorkO
 template <int kHeadDim>
 __device__ void bring_state(const PieceKernelParams& params, const WorkOfPiece& work) {
   const int rows = min(PieceSums<kHeadDim>::kRows, work.piece->num_tokens - work.first_row);
-  const auto o =
-      reinterpret_cast<std::uintptr_t>(work.piece->o + (first_state(params, work) + work.first_row) * kHeadDim);
-  const std::uintptr_t end = o + static_cast<std::uintptr_t>(rows) * kHeadDim * sizeof(float);
-  const std::uintptr_t first = round_up(o, kVectorBytes), last = end / kVectorBytes * kVectorBytes;
-  prefetch_bytes(reinterpret_cast<const void*>(first), static_cast<std::uint32_t>(last - first));
+  prefetch_bytes(work.piece->o + (first_state(params, work) + work.first_row) * kHeadDim,
+                 static_cast<std::uint32_t>(rows) * kHeadDim * sizeof(float));
 }
 
 enum class PieceOperand : std::uint8_t { keys, values };
@@ -417,8 +414,8 @@ std::string why_no_piece_kernel(const PieceShape& shape, const std::vector<Query
     return is_aligned(data) && are_aligned(strides);
   };
   for (std::size_t i = 0; i < queries.size(); ++i)
-    if (queries[i].num_tokens > 0 &&
-        (!fits(queries[i].q, queries[i].q_strides) || !fits(queries[i].y, queries[i].y_strides)))
+    if (queries[i].num_tokens > 0 && (!fits(queries[i].q, queries[i].q_strides) ||
+                                      !fits(queries[i].y, queries[i].y_strides) || !is_aligned(queries[i].o)))
       return fmt::format("query piece {} has rows that are not aligned to 16 bytes", i);
   for (std::size_t i = 0; i < keys_values.size(); ++i)
     if (keys_values[i].num_tokens > 0 &&

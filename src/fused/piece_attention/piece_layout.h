@@ -32,7 +32,8 @@ constexpr PieceStrides token_major(int num_heads, int num_tokens, int head_dim) 
 }
 
 // Consecutive tokens that ask. Of the state, l and m are [batch, num_heads, num_tokens], o is that by head_dim, all
-// float32 and contiguous.
+// float32 and contiguous. On a GPU the elements of o are in an order of the kernel's own, so calls of one state have the same
+// query piece.
 struct QueryPiece {
   const void* q = nullptr;
   PieceStrides q_strides;
@@ -77,7 +78,7 @@ class PieceLayout {
 
   // Throws InvalidArgument unless head_dim is 1 to 256, sizes are positive (a piece may have no tokens), the dtype is
   // one of those above, and no q, k, v, o, l or m of a piece with tokens is null. On a GPU head_dim is 32, 64 or 128, rows
-  // of q, k, v and y are aligned to 16 bytes, and the constructor copies a table to the device and waits for that.
+  // of q, k, v, y and o are aligned to 16 bytes, and the constructor copies a table to the device and waits for that.
   PieceLayout(const PieceShape& shape, std::vector<QueryPiece> queries, std::vector<KeyValuePiece> keys_values,
               Device device = {});
 

@@ -58,7 +58,7 @@ struct ExpandedAttentionParams {
   float* after = nullptr;
 };
 
-// o [num_heads, num_tokens, value_dim], then m [num_heads, num_tokens], then l.
+// o [num_heads, num_tokens, value_dim], on a GPU in an order of the kernel's own, then m [num_heads, num_tokens], then l.
 constexpr std::size_t expanded_state_floats(std::int64_t num_tokens, int num_heads, int value_dim) {
   return static_cast<std::size_t>(num_tokens) * static_cast<std::size_t>(num_heads) *
          (static_cast<std::size_t>(value_dim) + 2);

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "device/kernel_waits.h"
 #include "device/mbarrier_sm90.cuh"
@@ -65,7 +66,9 @@ __device__ inline Shared& flash_shared(std::byte* bytes) {
   return shared;
 }
 
-// The state of a work tile's rows: element `first` + row of l and m, and o of that row.
+// The state of a work tile's rows: element `first` + row of l and m. The o of a whole tile is in the order of WGMMA's
+// fragments, which threads read and write 16 bytes beside each other; of a tile that is cut at `count`, row by row. So a state
+// is of use only to the kernel that made it, with the same tiles. o is aligned to 16 bytes.
 template <class Float>  // may be const
 struct FlashState {
   Float *o, *l, *m;
@@ -120,38 +123,28 @@ class FlashRows {
     for (int r = 0; r < 2; ++r) {
       const int row = row_of(tile, r);
       if (row >= tile.count) continue;
-      const std::int64_t at = state.first + row;
-      base_[r] = state.m[at];
-      if (lane() % 4 == 0) sum_[r] = state.l[at];
-      const float* o = state.o + at * kValueDim + lane() % 4 * 2;
-#pragma unroll
-      for (int i = 0; i < kValueDim / 8; ++i) {
-        o_[4 * i + 2 * r] = o[8 * i];
-        o_[4 * i + 2 * r + 1] = o[8 * i + 1];
-      }
+      base_[r] = state.m[state.first + row];
+      if (lane() % 4 == 0) sum_[r] = state.l[state.first + row];
     }
+    with_outputs(tile, state, [](float& mine, float of_state, int) { mine = of_state; });
   }
 
   // After clear_state() or load_state(): adds what other keys have given the same rows.
   __device__ void merge_state(const FlashTile& tile, const FlashState<const float>& state) {
+    float keep[2] = {1, 1}, take[2] = {0, 0};
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const int row = row_of(tile, r);
       if (row >= tile.count) continue;
-      const std::int64_t at = state.first + row;
-      const float theirs = state.m[at], base = fmaxf(base_[r], theirs);
+      const float theirs = state.m[state.first + row], base = fmaxf(base_[r], theirs);
       if (base == -INFINITY) continue;  // neither has seen a key
-      const float keep = exp2f(base_[r] - base), take = exp2f(theirs - base);
+      keep[r] = exp2f(base_[r] - base);
+      take[r] = exp2f(theirs - base);
       base_[r] = base;
-      sum_[r] *= keep;
-      if (lane() % 4 == 0) sum_[r] += state.l[at] * take;
-      const float* o = state.o + at * kValueDim + lane() % 4 * 2;
-#pragma unroll
-      for (int i = 0; i < kValueDim / 8; ++i) {
-        o_[4 * i + 2 * r] = o_[4 * i + 2 * r] * keep + o[8 * i] * take;
-        o_[4 * i + 2 * r + 1] = o_[4 * i + 2 * r + 1] * keep + o[8 * i + 1] * take;
-      }
+      sum_[r] *= keep[r];
+      if (lane() % 4 == 0) sum_[r] += state.l[state.first + row] * take[r];
     }
+    with_outputs(tile, state, [&](float& mine, float of_state, int r) { mine = mine * keep[r] + of_state * take[r]; });
   }
 
   // Begins the rows' state by begin(), which may load it while the first scores are computed, and adds the keys and values of
@@ -221,24 +214,16 @@ class FlashRows {
     }
   }
 
-  __device__ void store_state(const FlashTile& tile, const FlashState<float>& state) const {
+  __device__ void store_state(const FlashTile& tile, const FlashState<float>& state) {
     const float sums[2] = {sum_of_row(0), sum_of_row(1)};
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const int row = row_of(tile, r);
-      if (row >= tile.count) continue;
-      const std::int64_t at = state.first + row;
-      if (lane() % 4 == 0) {
-        state.m[at] = base_[r];
-        state.l[at] = sums[r];
-      }
-      float* o = state.o + at * kValueDim + lane() % 4 * 2;
-#pragma unroll
-      for (int i = 0; i < kValueDim / 8; ++i) {
-        o[8 * i] = o_[4 * i + 2 * r];
-        o[8 * i + 1] = o_[4 * i + 2 * r + 1];
-      }
+      if (row >= tile.count || lane() % 4 != 0) continue;
+      state.m[state.first + row] = base_[r];
+      state.l[state.first + row] = sums[r];
     }
+    with_outputs(tile, state, [](float mine, float& of_state, int) { of_state = mine; });
   }
 
   // Writes o / l; 0 for a row that saw no key. `y`: of row 0; rows are `stride` elements apart, a multiple of 8.
@@ -275,6 +260,38 @@ class FlashRows {
   }
   __device__ int row_of(const FlashTile& tile, int r) const {
     return tile.first + group_row() + warp_row() + lane() / 4 + 8 * r;
+  }
+
+  // Calls f with each element of o that this thread has, its place in the state, and its row, 0 or 1.
+  template <class Float, class F>
+  __device__ void with_outputs(const FlashTile& tile, const FlashState<Float>& state, const F& f) {
+    if (tile.first + kRows <= tile.count) {
+      using Four = std::conditional_t<std::is_const_v<Float>, const float4, float4>;
+      Four* const own =
+          reinterpret_cast<Four*>(state.o + (state.first + tile.first + group_row()) * kValueDim) + threadIdx.x % 128;
+#pragma unroll
+      for (int i = 0; i < kValueDim / 8; ++i) {
+        float4 four;
+        if constexpr (std::is_const_v<Float>) four = own[i * 128];
+        f(o_[4 * i], four.x, 0);
+        f(o_[4 * i + 1], four.y, 0);
+        f(o_[4 * i + 2], four.z, 1);
+        f(o_[4 * i + 3], four.w, 1);
+        if constexpr (!std::is_const_v<Float>) own[i * 128] = four;
+      }
+      return;
+    }
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int row = row_of(tile, r);
+      if (row >= tile.count) continue;
+      Float* const o = state.o + (state.first + row) * kValueDim + lane() % 4 * 2;
+#pragma unroll
+      for (int i = 0; i < kValueDim / 8; ++i) {
+        f(o_[4 * i + 2 * r], o[8 * i], r);
+        f(o_[4 * i + 2 * r + 1], o[8 * i + 1], r);
+      }
+    }
   }
 
   // Four neighbouring lanes have four words each; afterwards lane i has word i of each.

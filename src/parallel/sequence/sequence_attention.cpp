@@ -153,7 +153,8 @@ void SequenceAttention::make_layouts() {
     num_rows += std::int64_t{shape.batch} * group_heads * memory_.tokens(of, place);
   const auto state_floats = static_cast<std::size_t>(num_rows) * static_cast<std::size_t>(shape.head_dim + 2);
   state_ = Buffer(std::max<std::size_t>(1, state_floats * sizeof(float)), fabric_.device());
-  auto* state = reinterpret_cast<float*>(state_.data());
+  float* o = reinterpret_cast<float*>(state_.data());  // of all query pieces, one after the other; then l, then m
+  float* l = o + num_rows * shape.head_dim;
   for (int of = 0; of < mesh.groups(); ++of) {
     const int tokens = memory_.tokens(of, place);
     const std::int64_t rows = std::int64_t{shape.batch} * group_heads * tokens;
@@ -163,12 +164,13 @@ void SequenceAttention::make_layouts() {
                      .y = of == group ? symmetric(memory_.output(rank_, group))
                                       : address({SequencePlace::Area::own, memory_.result(rank_, of)}),
                      .y_strides = strides,
-                     .o = state,
-                     .l = state + rows * shape.head_dim,
-                     .m = state + rows * (shape.head_dim + 1),
+                     .o = o,
+                     .l = l,
+                     .m = l + num_rows,
                      .num_tokens = tokens,
                      .first_position = memory_.first_position(of, place)};
-    state += rows * (shape.head_dim + 2);
+    o += rows * shape.head_dim;
+    l += rows;
     queries.push_back(piece);
   }
 
