@@ -49,9 +49,8 @@ constexpr int kNarrowQuads = 4, kWideQuads = 8;  // of a lane, where rows are na
 template <int kQuads>
 using WidthOf = DirectNormKernel<bfloat16, bfloat16, kQuads>;  // whatever the dtype
 
-// With four to six ranks on a GPU the course of random calls ended in waits while a slot could be of both groups
-// (DirectNormRoom); with a slot of one group it has not run on GPUs with more than three ranks.
-constexpr int kMostDirectRanks = 3;
+// As many as have run: on one GPU, by the course of random calls (heddle_fused_cases) and by FusedOnOneGpu.
+constexpr int kMostDirectRanks = 8;
 
 // Requires takes_direct_norm_sm90(); x, y, residual and weight are aligned to 16 bytes.
 template <class X, class Y>
