@@ -209,7 +209,7 @@ struct SequenceAttention::Call {
 void SequenceAttention::attend(const void* q, const void* k, const void* v, void* y, float scale, const Lane& lane) {
   const bool transfers = work_ == SequenceWork::whole;
   const Lane computing = transfers ? lane_that_computes(lane, static_cast<int>(team_.size())) : lane;
-  Call call{q, k, v, y, scale, computing.with({workspace_.data(), workspace_.size()})};
+  Call call{q, k, v, y, scale, computing.with({workspace_.data(), workspace_.size_bytes()})};
   const Span layer(lane.stream, name_of(strategy_));
   for (std::size_t i = 0; i < program_.ops.size(); ++i) {
     const SequenceOp& op = program_.ops[i];
