@@ -5,8 +5,11 @@
 set -euo pipefail
 build=$1
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-place=$(mktemp -d)
-trap 'rm -rf "$place"' EXIT
+place=$build/out_of_tree
+# Installed files keep their times, so that another run compiles only what has changed.
+rm -rf "$place/heddle"
+mkdir -p "$place"
+grep -sqxF "CMAKE_HOME_DIRECTORY:INTERNAL=$here" "$place/build/CMakeCache.txt" || rm -rf "$place/build"
 CUDACXX=$(sed -n 's/^HEDDLE_NVCC:FILEPATH=//p' "$build/CMakeCache.txt")  # empty: a build without CUDA
 export CUDACXX
 cmake --install "$build" --prefix "$place/heddle" >"$place/log" || { cat "$place/log"; exit 1; }
