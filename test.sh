@@ -27,8 +27,8 @@ for ((i = 1; i <= $#; ++i)); do
 done
 if [ -n "$together" ]; then export HEDDLE_TESTS_TOGETHER=1; fi
 status=0
-# Three tests more at a time than there are cores: some wait for the deadlines of ranks that are dead or stopped all the time.
-ctest --test-dir "$build" --output-on-failure --parallel "${CTEST_PARALLEL_LEVEL:-$(($(nproc) + 3))}" --output-junit "$report" "$@" ||
+# Three tests more at a time than there are cores, and others that only wait: tests/CMakeLists.txt has what each counts for.
+ctest --test-dir "$build" --output-on-failure --parallel "${CTEST_PARALLEL_LEVEL:-$((2 * $(nproc) + 7))}" --output-junit "$report" "$@" ||
   status=$?
 
 read -r passed failed skipped < <(awk -v suites="$build/suites" -f "$root/tests/count.awk" "$report" 2>/dev/null || echo 0 0 0)

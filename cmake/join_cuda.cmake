@@ -1,4 +1,4 @@
-# For the preset hopper-check, which nobody runs: compiles CUDA sources of a target together (.cpp files, too, whose language
+# For the preset hopper-check, whose kernels nobody runs: compiles CUDA sources of a target together (.cpp files, too, whose language
 # is CUDA), and its tests of CUDA, because
 # headers take most of the time (five seconds a source). CMake itself does so from 3.31 on.
 # Apart stay those that scripts/check_sass.sh looks at (they have options of their own), those

@@ -14,9 +14,7 @@ if(HEDDLE_SANITIZE)
   set(CMAKE_CXX_FLAGS_RELEASE "-O1")  # compiles in two thirds of the time; recommended by sanitizers and libFuzzer
   set(heddle_loop_options "")
 elseif(HEDDLE_CUDA_UNOPTIMISED)
-  set(CMAKE_CXX_FLAGS_RELEASE "-O0")
   set(CMAKE_CUDA_FLAGS_RELEASE "-O0 -DNDEBUG")  # of the host's side
-  set(heddle_loop_options "")
 endif()
 
 # For modules whose loops -O2 leaves as they are.

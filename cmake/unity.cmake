@@ -4,7 +4,7 @@
 option(HEDDLE_JOIN_LEAVES "Compile sources of programs and tests, which nobody includes, eight at a time in every preset" ON)
 set(HEDDLE_APART "" CACHE STRING "Sources, with their folders, that do not compile together with others of their target")
 
-# CI's step hopper compiles what is named after CUDA, and of the rest what its tests link; NCCL's headers stand alone.
+# CI's step hopper compiles what is named after CUDA; NCCL's headers stand alone.
 set(heddle_apart ${HEDDLE_APART})
 if(HEDDLE_CUDA)
   file(GLOB_RECURSE heddle_cuda_sources "${PROJECT_SOURCE_DIR}/src/*cuda*.cpp" "${PROJECT_SOURCE_DIR}/apps/*cuda*.cpp"

@@ -8,9 +8,9 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "base/device.h"
 #include "base/file.h"
 #include "end_to_end/program.h"
+#include "machine/gpu.h"
 #include "temporary_folder.h"
 
 namespace heddle {
@@ -170,7 +170,7 @@ TEST(Bench, FusedOperatorsRefuseWhatTheyCannotRunAndSayWhy) {
     EXPECT_EQ(result.status, 2) << result.err;
     return result.err;
   };
-  if constexpr (!kHaveCuda) {
+  if (discover_gpus().gpus.empty()) {
     EXPECT_THAT(refusal({"all-gather-linear", "--device", "cuda:0,cuda:0"}),
                 HasSubstr("--device cpu runs the ranks as threads"));
   }

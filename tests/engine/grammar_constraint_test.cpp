@@ -77,8 +77,9 @@ const GrammarSource& person() {
 TEST(GrammarConstraint, AnswersAreJsonOfTheSchema) {
   Engine engine = demo_engine();
   GrammarConstraints constraints(demo_tokenizer());
-  for (const double temperature : {0.0, 1.0})
-    for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+  for (const double temperature : {0.0, 1.0}) {
+    const std::uint64_t seeds = temperature == 0 ? 1 : 8;  // which greedy answers do not depend on
+    for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
       const GrammarAnswer answer = answer_of(engine, request_of(constraints, person(), temperature, seed));
       ASSERT_EQ(answer.finish, FinishReason::stop) << answer.text << answer.error;
       const auto value = nlohmann::json::parse(answer.text);
@@ -86,6 +87,7 @@ TEST(GrammarConstraint, AnswersAreJsonOfTheSchema) {
       EXPECT_GE(value.at("age").get<int>(), 1);
       EXPECT_LE(value.at("age").get<int>(), 99);
     }
+  }
 }
 
 TEST(GrammarConstraint, ACompleteAnswerStopsAtOnce) {
