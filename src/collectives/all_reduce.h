@@ -20,7 +20,8 @@ struct AllReduceParams {
 };
 
 // Enqueues. On a GPU a call has no more blocks than the lane has SMs, but NCCL takes what it chooses. The lanes of all
-// ranks must have as many SMs: the algorithm and its blocks follow from them. Throws InvalidArgument for a null or a
+// ranks must have as many SMs: the algorithm and its blocks follow from them. Their GPUs do, as the communicator has
+// checked; a caller that passes a part of one passes as large a part on every rank. Throws InvalidArgument for a null or a
 // partly overlapping buffer, for a count beyond memory, and for Memory::symmetric with a buffer outside the symmetric
 // heap or not aligned to 16 bytes. Calls that differ between ranks: see CommunicatorOptions::checked_calls.
 void all_reduce(Communicator& communicator, const AllReduceParams& params, const Lane& lane);

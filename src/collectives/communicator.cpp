@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "base/checked.h"
 #include "base/copy.h"
 #include "base/error.h"
+#include "base/lane.h"
 #include "collectives/communicator_cuda.h"
 #include "collectives/pipeline.cuh"
 #include "collectives/pipelined_broadcast.cuh"
@@ -51,7 +54,7 @@ bool shares_memory(const Fabric& fabric) {
 
 // What lies in the symmetric heap.
 struct HeapParts {
-  std::byte* teams = nullptr;  // [rank][place], for compare_teams
+  std::byte* members = nullptr;  // [rank], of row_length() each, for compare_members
   CollectiveMemory memory;
   std::byte* put_staging = nullptr;
   std::uint64_t* put_flags = nullptr;
@@ -59,11 +62,22 @@ struct HeapParts {
   std::uint64_t* call_flags = nullptr;
 };
 
+// Ints by which a rank says what it is a member of: its team, -1 after the last, and its SMs.
+std::size_t row_length(std::size_t world) {
+  return world + 1;
+}
+
+// Of the lanes of this rank's calls; 0 on the CPU.
+int sms_of(const Fabric& fabric) {
+  const DeviceShare share = fabric.device_share();
+  return share.ranks > 1 ? share.sms : num_sms_of(fabric.device());
+}
+
 // Sizes depend on the world, not on the team: ranks outside the team allocate as much.
 template <class Allocate>
 HeapParts heap_parts(const CommunicatorOptions& options, std::size_t world, DeviceKind device, bool peer_addresses,
                      Allocate allocate) {
-  HeapParts parts{.teams = allocate(world * world * sizeof(int))};
+  HeapParts parts{.members = allocate(world * row_length(world) * sizeof(int))};
   CollectiveMemory& memory = parts.memory;
   const auto flags_of = [&](std::size_t count) {
     return reinterpret_cast<std::uint64_t*>(allocate(count * sizeof(std::uint64_t)));
@@ -133,7 +147,7 @@ Communicator::Communicator(Fabric& fabric, Ranks team, Stream& stream, const Com
   const HeapParts parts = lay_out([next = heap_memory_.data()](std::size_t bytes) mutable {
     return std::exchange(next, next + round_up(bytes, SymmetricHeap::kAlignment));
   });
-  compare_teams(parts.teams, stream);
+  compare_members(parts.members, stream);
   collective_memory_ = parts.memory;
   collective_memory_.piece_bytes = collective_memory_.staging_bytes / team_.size() / kPacketBytes * kPacketBytes;
   put_staging_ = parts.put_staging;
@@ -263,31 +277,42 @@ void Communicator::force(std::optional<Choice> choice) {
 }
 
 // Every rank sees every team of the world, so all throw, and the same.
-void Communicator::compare_teams(const std::byte* teams, Stream& stream) {
+void Communicator::compare_members(const std::byte* members, Stream& stream) {
   const auto world = static_cast<std::size_t>(fabric_->size());
-  const std::size_t row_bytes = world * sizeof(int);
-  Ranks mine = team_;
-  mine.resize(world, -1);  // after the last
-  auto* const row = const_cast<std::byte*>(teams) + static_cast<std::size_t>(fabric_->rank()) * row_bytes;
+  const std::size_t row_bytes = row_length(world) * sizeof(int);
+  std::vector<int> mine = team_;
+  mine.resize(world, -1);
+  mine.push_back(sms_of(*fabric_));
+  auto* const row = const_cast<std::byte*>(members) + static_cast<std::size_t>(fabric_->rank()) * row_bytes;
   enqueue_copy(stream, row, mine.data(), row_bytes);
   for (int peer = 0; peer < fabric_->size(); ++peer)
     if (peer != fabric_->rank()) fabric_->put(stream, peer, row, row, row_bytes);
   fabric_->barrier(stream);
   fabric_->synchronize(stream);
-  Ranks all(world * world);
-  enqueue_copy(stream, all.data(), teams, world * row_bytes);
+  std::vector<int> all(world * row_length(world));
+  enqueue_copy(stream, all.data(), members, world * row_bytes);
   fabric_->synchronize(stream);
 
+  const auto row_of = [&](int rank) {
+    return std::span(all).subspan(row_length(world) * static_cast<std::size_t>(rank), row_length(world));
+  };
   const auto team_of = [&](int rank) {
-    const auto begin = all.begin() + static_cast<std::ptrdiff_t>(world) * rank;
-    return Ranks(begin, std::find(begin, begin + static_cast<std::ptrdiff_t>(world), -1));
+    const auto places = row_of(rank).first(world);
+    return Ranks(places.begin(), std::ranges::find(places, -1));
   };
   for (int rank = 0; rank < fabric_->size(); ++rank)
-    for (const int member : team_of(rank))
+    for (const int member : team_of(rank)) {
       require(team_of(member) == team_of(rank),
               "communicator: rank {} names the team [{}], but rank {} of it names [{}]: every rank of a team names "
               "the same ranks in the same order",
               rank, text_of(team_of(rank)), member, text_of(team_of(member)));
+      const int sms = row_of(rank).back(), others = row_of(member).back();
+      require(
+          sms == others,
+          "communicator: rank {} has {} SMs, rank {} has {}: ranks of a team need as many, because the blocks of a "
+          "collective follow from them; give each rank a GPU of the same model, for example by CUDA_VISIBLE_DEVICES",
+          rank, sms, member, others);
+    }
 }
 
 std::optional<CallSignature> Communicator::check(const Call& call, const Choice& choice, Stream& stream) {

@@ -70,7 +70,7 @@ class Communicator {
   // Collective over the fabric's world (it allocates symmetric memory, and releases it at its end): ranks that are not
   // of the team make one of another team meanwhile, be it of themselves alone. `team` names ranks of the world, the
   // caller among them. Throws InvalidArgument for what is no team, and on every rank of the world where ranks of one
-  // team name it differently; Failure when the symmetric heap is too small.
+  // team name it differently or have GPUs with different numbers of SMs; Failure when the symmetric heap is too small.
   Communicator(Fabric& fabric, Ranks team, Stream& stream, const CommunicatorOptions& options = {});
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
@@ -127,7 +127,7 @@ class Communicator {
   void run_on_cpu(const Program& program, Stream& stream, const std::optional<CallSignature>& to_compare = {});
 
  private:
-  void compare_teams(const std::byte* teams, Stream& stream);
+  void compare_members(const std::byte* members, Stream& stream);
   void compare_by_puts(CallSignature mine, Stream& stream);
   bool is_possible(Collective collective, const Choice& choice, std::size_t bytes, Memory memory) const;
   Choice instead_of(const Choice& choice, std::size_t bytes) const;

@@ -4,6 +4,7 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "collectives/all_gather.h"
@@ -14,10 +15,12 @@
 #include "collectives/cases.h"
 #include "collectives/ranks.h"
 #include "collectives/reduce_scatter.h"
+#include "fabric/counted_fabric.h"
 
 namespace heddle {
 namespace {
 
+using testing::Each;
 using testing::HasSubstr;
 
 template <class Error, class F>
@@ -224,6 +227,37 @@ TEST(Agreement, ATeamThatRanksNameDifferentlyIsNamedOnEveryRank) {
   };
   message_with({{0, 1, 2}, {1, 0, 2}, {0, 1, 2}}, "rank 0 names the team [0, 1, 2], but rank 1 of it names [1, 0, 2]");
   message_with({{0, 1}, {1, 2}, {2}}, "rank 0 names the team [0, 1], but rank 1 of it names [1, 2]");
+}
+
+// Of a GPU that has other SMs than those of its peers.
+class WithSms : public CountedFabric {
+ public:
+  WithSms(Fabric& inner, int sms) : CountedFabric(inner), sms_(sms) {}
+  DeviceShare device_share() const override { return {.ranks = 2, .sms = sms_}; }
+
+ private:
+  int sms_;
+};
+
+TEST(Agreement, ATeamOfRanksWithDifferentNumbersOfSmsIsNamedOnEveryRank) {
+  const auto messages_with = [](const Ranks(&teams)[3], const int(&sms)[3]) {
+    std::vector<std::string> messages(3);
+    ShmThreads world(3, {.heap_bytes = std::size_t{8} << 20});
+    run_team(3, [&](TeamMember& member) {
+      const auto rank = static_cast<std::size_t>(member.rank());
+      const auto inner = world.rank(member.rank());
+      WithSms fabric(*inner, sms[rank]);
+      ThreadPool pool(1);
+      Stream stream(pool);
+      messages[rank] = message_of<InvalidArgument>([&] { Communicator(fabric, teams[rank], stream); });
+      member.barrier();
+    });
+    return messages;
+  };
+  EXPECT_THAT(messages_with({{0, 1, 2}, {0, 1, 2}, {0, 1, 2}}, {132, 132, 114}),
+              Each(HasSubstr("rank 0 has 132 SMs, rank 2 has 114")));
+  EXPECT_THAT(messages_with({{0, 1, 2}, {0, 1, 2}, {0, 1, 2}}, {132, 132, 132}), Each("no error"));
+  EXPECT_THAT(messages_with({{0, 1}, {0, 1}, {2}}, {132, 132, 114}), Each("no error")) << "teams of their own";
 }
 
 }  // namespace

@@ -72,15 +72,15 @@ class BatchGroup {
     std::uint32_t last_weights = 0, last_tokens = 0;  // `empty` of the last step's slots
 #pragma unroll 1
     for (int step = 0; step < steps; ++step) {
-      shared_.full[weights_at_.slot].wait(waits_, weights_at_.parity);
-      shared_.ring.wait_until_full(tokens_at_, waits_);
+      shared_.weights_ring.wait_until_full(weights_at_, waits_);
+      shared_.tokens_ring.wait_until_full(tokens_at_, waits_);
       multiply_step();
       if (step > 0) {
         sm90::wgmma_wait<1>();
         release(last_weights, last_tokens);
       }
-      last_weights = shared_.empty[weights_at_.slot].address();
-      last_tokens = shared_.ring.empty(tokens_at_).address();
+      last_weights = shared_.weights_ring.empty(weights_at_).address();
+      last_tokens = shared_.tokens_ring.empty(tokens_at_).address();
       weights_at_.advance(op_.ring.slots);
       tokens_at_.advance();
     }
@@ -93,7 +93,7 @@ class BatchGroup {
   // Starts to multiply a slot of x by one of W.
   __device__ void multiply_step() {
     const std::uint32_t slot =
-        sm90::shared_address(shared_.weights) + static_cast<std::uint32_t>(weights_at_.slot * op_.ring.slot_bytes);
+        sm90::shared_address(shared_.weights) + static_cast<std::uint32_t>(weights_at_.slot() * op_.ring.slot_bytes);
     const auto& tokens = shared_.tokens[tokens_at_.slot()];
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) sm90::pin(sums_[tile]);
@@ -262,7 +262,7 @@ class BatchGroup {
   Shared& shared_;
   const KernelWaits& waits_;
   const int group_, warp_, rank_;  // warp of the group
-  BatchPlace weights_at_{.slot = 0, .parity = 0};
+  PartialRingConsumer weights_at_;
   RingConsumer<Config::kTokenSlots> tokens_at_;
   float sums_[kTiles][kSums];
 };

@@ -13,24 +13,12 @@
 
 namespace heddle {
 
-// The ring of W. Its barriers and places are not a TmaRing with PartialRingPlace: by that the kernel has as many
-// instructions, but other registers, which nobody has measured.
+// The ring of W.
 struct BatchRing {
   int slots;
   int part_bytes;  // of a line's rows of a tile, or of its gate or up
   int slot_bytes;
   int slots_ahead;  // on their way while the ring is filled for the first time
-};
-
-// Where a thread is in it; `parity` of the phase to wait for.
-struct BatchPlace {
-  int slot, parity;
-
-  __device__ void advance(int slots) {
-    if (++slot < slots) return;
-    slot = 0;
-    parity ^= 1;
-  }
 };
 
 struct BatchOperands {
@@ -82,11 +70,11 @@ template <class Config>
 __device__ void init_barriers(typename Config::Shared& shared, int named_barrier) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   if (lane < Config::kMostSlots) {
-    shared.full[lane].init(1);
-    shared.empty[lane].init(Config::kWarps);
+    shared.weights_ring.full(lane).init(1);
+    shared.weights_ring.empty(lane).init(Config::kWarps);
   }
   if (lane == 31) {
-    shared.ring.init({.producers = 1, .consumers = Config::kWarps});
+    shared.tokens_ring.init({.producers = 1, .consumers = Config::kWarps});
     shared.merged.init(1);
     if constexpr (Config::kCluster > 1) shared.taken.init((Config::kCluster - 1) * Config::kGroups * Config::kOwnWarps);
   }
@@ -108,20 +96,20 @@ template <class Config>
 __device__ void fetch_weights(const BatchOperands& op, const BatchMaps& maps, typename Config::Shared& shared, int rank,
                               const KernelWaits& waits) {
   const BatchSteps part = BatchSteps::of<Config>(op, rank);
-  BatchPlace at{.slot = 0, .parity = 1};  // the phase before the first one has ended
+  PartialRingProducer at;
   int issued = 0;
   each_batch_tile<Config>(op.tiles, [&](int tile) {
     const int begin = op.tiles.begin(tile);
     const CUtensorMap& map = op.tiles.is_longer(tile) ? maps.longer_weights : maps.weights;
     const int bytes = Config::kLines * Config::kParts * Config::kLineBytes * op.tiles.height(tile);
     part.each(op, tile, [&](int step) {
-      shared.empty[at.slot].wait(waits, at.parity);
+      shared.weights_ring.wait_until_empty(at, waits);
       if (issued >= op.ring.slots_ahead && issued < op.ring.slots)
-        shared.full[issued - op.ring.slots_ahead].wait(waits, 0);
-      sm90::Mbarrier& here = shared.full[at.slot];
+        shared.weights_ring.full(issued - op.ring.slots_ahead).wait(waits, 0);
+      sm90::Mbarrier& here = shared.weights_ring.full(at);
       here.arrive_expecting(static_cast<std::uint32_t>(bytes));
       std::uint32_t to =
-          sm90::shared_address(shared.weights) + static_cast<std::uint32_t>(at.slot * op.ring.slot_bytes);
+          sm90::shared_address(shared.weights) + static_cast<std::uint32_t>(at.slot() * op.ring.slot_bytes);
       const int column = step * Config::kStepFeatures;
 #pragma unroll
       for (int line = 0; line < Config::kLines; ++line)
@@ -142,8 +130,8 @@ __device__ void fetch_tokens(const BatchOperands& op, const BatchMaps& maps, typ
   RingProducer<Config::kTokenSlots> at;
   each_batch_tile<Config>(op.tiles, [&](int tile) {
     part.each(op, tile, [&](int step) {
-      shared.ring.wait_until_empty(at, waits);
-      sm90::Mbarrier& here = shared.ring.full(at);
+      shared.tokens_ring.wait_until_empty(at, waits);
+      sm90::Mbarrier& here = shared.tokens_ring.full(at);
       here.arrive_expecting(sizeof shared.tokens[0]);
 #pragma unroll
       for (int line = 0; line < Config::kLines; ++line)

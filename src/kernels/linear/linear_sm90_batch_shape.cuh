@@ -50,8 +50,8 @@ struct BatchConfig {
     std::byte weights[kRingBytes];
     std::byte tokens[kTokenSlots][kLines][kTokenLineBytes];
     float4 pushed[kPushed > 0 ? kPushed : 1];
-    sm90::Mbarrier full[kMostSlots], empty[kMostSlots];  // of slots of W
-    TmaRing<sm90::Mbarrier, kTokenSlots> ring;           // of x
+    TmaRing<sm90::Mbarrier, kMostSlots> weights_ring;
+    TmaRing<sm90::Mbarrier, kTokenSlots> tokens_ring;
     sm90::Mbarrier merged, taken;  // `pushed` is complete; the other blocks have read what this one pushed
   };
   static constexpr std::size_t kAlignment = 1024;
