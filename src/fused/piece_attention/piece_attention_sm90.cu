@@ -240,14 +240,12 @@ class PieceRows : FlashRows<T, PieceShared<kHeadDim>, PieceKernelParams> {
 
   __device__ void attend(const PieceItem& item) {
     const WorkOfPiece work = work_at<mask, kRows>(params_, item.work);
-    const auto begin = [&] {
-      Base::clear_state();
-      if (params_.start == PieceStart::carried && item.first == 0)
-        Base::load_state(tile_of(work), state_of<const float>(work));
-    };
+    Base::clear_state();
+    if (params_.start == PieceStart::carried && item.first == 0)
+      Base::load_state(tile_of(work), state_of<const float>(work));
     const int first_position = work.piece->first_position + work.first_row + Base::group_row();
     KeyWalk<mask> walk(params_, item, last_position_of<kRows>(work));
-    Base::attend(walk, begin, [&](const KeyWalk<mask>& at) {
+    Base::attend(walk, [&](const KeyWalk<mask>& at) {
       if constexpr (mask == PieceMask::full)
         Base::hide_behind(at.num_keys());
       else

@@ -189,13 +189,11 @@ class ExpandedRows : FlashRows<T, ExpandedShared, ExpandedKernelParams> {
   }
 
   __device__ void attend(const ExpandedWork& work) {
-    const auto begin = [&] {
-      Base::clear_state();
-      if (params_.before != nullptr) Base::load_state(tile_of(work), state_at(params_.before, work));
-    };
+    Base::clear_state();
+    if (params_.before != nullptr) Base::load_state(tile_of(work), state_at(params_.before, work));
     const int first_position = work.first_position + Base::group_row();
     ExpandedWalk walk(work.num_keys);
-    Base::attend(walk, begin,
+    Base::attend(walk,
                  [&](const ExpandedWalk& at) { Base::hide_later(at.num_keys(), first_position, at.first_key()); });
   }
 

@@ -147,18 +147,14 @@ class FlashRows {
     with_outputs(tile, state, [&](float& mine, float of_state, int r) { mine = mine * keep[r] + of_state * take[r]; });
   }
 
-  // Begins the rows' state by begin(), which may load it while the first scores are computed, and adds the keys and values of
-  // all tiles of `walk`, which has is_over() and advance(), in the order of the rings. hide(walk) sets scores of the tile that
-  // rows do not see to -infinity. Afterwards the queries are released.
-  template <class Walk, class Begin, class Hide>
-  __device__ void attend(Walk& walk, const Begin& begin, const Hide& hide) {
-    if (walk.is_over()) {
-      begin();
-      return release_queries();
-    }
+  // Adds the keys and values of all tiles of `walk`, which has is_over() and advance(), in the order of the rings.
+  // hide(walk) sets scores of the tile that rows do not see to -infinity. Afterwards the queries are released. (The state is
+  // there before: loads between WGMMAs that are in flight and their wait make ptxas serialise all WGMMAs of the kernel.)
+  template <class Walk, class Hide>
+  __device__ void attend(Walk& walk, const Hide& hide) {
+    if (walk.is_over()) return release_queries();
     wait_for_keys();
     multiply_keys();
-    begin();
     wgmma_wait<0>();
     pin(scores_);
     release_keys();
