@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""Names the pages of docs/results that are not those of the records in bench/results. Exits with 1 if there are any.
+"""Names the pages of docs/results that are not those of the records in bench/results, and the prediction that is not that of the
+records it is made from. Exits with 1 if there are any.
 
     bench/check_pages.py
 
 Of pages that can be made without matplotlib; pictures are not compared.
 """
+import json
 import sys
 
+import predict_weave
 import report_cluster
 import report_fused
 import report_steps
@@ -30,6 +33,9 @@ def main():
         if path.read_text(encoding="utf-8") != text_of(page):
             faults += 1
             print(f"{path.relative_to(ROOT)} is not that of the records: run bench/{script}")
+    if json.loads(predict_weave.PREDICTED.read_text(encoding="utf-8")) != predict_weave.prediction():
+        faults += 1
+        print(f"{predict_weave.PREDICTED.relative_to(ROOT)} is not that of the records: run bench/predict_weave.py")
     sys.exit(1 if faults else 0)
 
 

@@ -67,7 +67,7 @@ def ranks_of(name, record):
 
 
 # Figures of steps in each mode, against the same step without communication.
-STEP_FIGURES = {9: "One part, equal and smart split", 11: "Latency of a prompt", 14: "One layer"}
+STEP_FIGURES = {1: "What communication adds", 9: "One part, equal and smart split", 11: "Latency of a prompt", 14: "One layer"}
 
 
 def step_figure(number, title, name, record):
@@ -89,6 +89,37 @@ def traces(name, record):
         page += ["Modes ran one after the other in this record, `default` first, and the first sample of each may have captured graphs. How"
                  " many of its steps were in two parts is not recorded.", ""]
     return page
+
+
+def predictions(folder):
+    """Of bench/predict_weave.py."""
+    page = []
+    for name, record in records_of(folder, "weave-predicted-*.json"):
+        ranks = sorted({row["ranks"] for row in record["rows"]})
+        cells = {(row["tokens"], row["mode"], row["ranks"]): row for row in record["rows"]}
+        lines = [[tokens, mode, f"{cells[tokens, mode, 2]['on_two']:.3f}",
+                  *(f"{cells[tokens, mode, n]['seconds'] * 1e3:.3f} ({cells[tokens, mode, n]['of_no_comm']:.3f})" for n in ranks)]
+                 for tokens, mode in dict.fromkeys((row["tokens"], row["mode"]) for row in record["rows"])]
+        calls = {(row["tokens"], row["ranks"]): row["seconds"] * 1e6 for row in record["operators"]}
+        page += [f"## Predicted: one layer on several GPUs, {record['model']}", "",
+                 f"From `{name}`, made by `bench/predict_weave.py` from " + ", ".join(f"`{of}` ({commit})" for of, commit in record["commits"].items())
+                 + ". Nobody has measured 4 or 8 of these GPUs.", "",
+                 "Milliseconds, and in brackets over `no-comm` on as many ranks. On 2 ranks it is what was measured: `measured over model` of it"
+                 " is what the model leaves out there, and more ranks get the same factor.", "",
+                 table(["tokens", "mode", "measured over model", *(f"{n} GPUs" for n in ranks)], lines),
+                 f"The fused operator, rows {record['operators'][0]['hidden']} wide, microseconds:", "",
+                 table(["tokens", *(f"{n} GPUs" for n in ranks)],
+                       [[tokens, *(f"{calls[tokens, n]:.1f}" for n in ranks)] for tokens in dict.fromkeys(row["tokens"] for row in record["operators"])])]
+    return page
+
+
+def norm_share(name, record):
+    """Figure 3."""
+    rows = [[row["tokens"], row["norms"], f"{row['norm_seconds'] * 1e3:.3f}", f"{row['seconds']['median'] * 1e3:.3f}", f"{row['of_step']:.1%}"]
+            for row in record["rows"]]
+    return [f"## RMSNorm in a step of the default (figure 3), {record['model']}, {ranks_of(name, record)}", "",
+            f"{source(name, record)}. `{command(record)}`", "", "Norms are timed alone, in the shapes of the step.", "",
+            table(["tokens", "norms", "ms of norms", "ms of the step", "norms of the step"], rows)]
 
 
 def modes(folder):
@@ -128,12 +159,14 @@ def modes(folder):
                  table(["way", *map(str, tokens)], [[way, *(f"{time[way, count]:.1f}" for count in tokens)] for way in ways])]
         if not any("NCCL" in way for way in ways):
             page += ["This record has no row by NCCL, so it compares Heddle's operators with each other alone.", ""]
+    for name, record in records_of(folder, "modes-*-figure-3.json"):
+        page += norm_share(name, record)
     for number, title in STEP_FIGURES.items():
         for name, record in records_of(folder, f"modes-*-figure-{number}.json"):
             page += step_figure(number, title, name, record)
     for name, record in records_of(folder, "modes-*-figure-12.json"):
         page += traces(name, record)
-    return page
+    return page + predictions(folder)
 
 
 def main():

@@ -41,9 +41,10 @@
 #                  `heddle tune decode`, steps fused and beside PyTorch without graphs (9 minutes)
 #     cluster-figures  of it SplitHead against float64; the attention block of llama-2-7b and llama-3-8b in every mapping (figure 9)
 #                  and SplitToken beside SplitHead (figure 20) (60 s)
-#     token-weave  issue 28, on every GPU, or on 2 ranks that share one (records named shared): the 1000 sums in every mode, in
-#                  weave with steps in two parts; figures 4, 14, 12, 9, 11, 10, 5, 6 and 7, `heddle tune token-weave`, the norm's
-#                  course, also under memcheck (9 minutes)
+#     token-weave  issue 28, on every GPU, or on ranks that share one (2, and 4; records named shared): the norm's course, models in
+#                  each mode against goldens and one rank, the 1000 sums in steps of two parts, figures 4 and 14, memcheck and
+#                  racecheck, figures 9, 12, 3 and 1, `heddle tune token-weave`, Qwen2.5-72B and Mixtral-8x22B, figures 10 and 11, a
+#                  soak, figures 5, 6, 7 and 13, the sums and decode steps in every mode (9 minutes)
 #     sequence-attention  issue 29: pieces and strategies against float64, figure 12 beside cuDNN at 4 608, 9 216, 37 376 and 167 504
 #                  tokens with heads of 64 and 128, figure 8 (all degrees) beside computation alone on 2 and 4 ranks that share the
 #                  GPU, memcheck and racecheck; on several GPUs also figure 8 with a GPU a rank, as it is and with emulated links
@@ -568,10 +569,11 @@ broken() {
 }
 
 sums() {  # NAME ARGUMENTS...
-  local name=$1 start=$SECONDS
+  local name=$1 limit start=$SECONDS
+  limit=$(seconds_for 60) || { skip "$name"; return; }
   shift
   python3 "$root/tools/demo_llama/sums.py" prompts 1000 >"$home/sums.jsonl" &&
-    timeout -k 5 60 "$bin/heddle" generate "$@" --model "${demo:-$root/assets/demo-llama}" --prompts-file "$home/sums.jsonl" \
+    timeout -k 5 "$limit" "$bin/heddle" generate "$@" --model "${demo:-$root/assets/demo-llama}" --prompts-file "$home/sums.jsonl" \
       --max-tokens 10 --json >"$home/sums-answers.jsonl" 2>"$logs/$name.log" &&
     python3 "$root/tools/demo_llama/sums.py" check 1000 "$home/sums-answers.jsonl" >>"$logs/$name.log"
   record "$name" $? $((SECONDS - start))
@@ -693,28 +695,44 @@ name_of_card() {  # h200
   nvidia-smi --query-gpu=name --format=csv,noheader | grep -oE '[A-Z][0-9]+' | head -n 1 | tr '[:upper:]' '[:lower:]'
 }
 
-# In the order of what is wanted most; the limits of all but the sums, which take some seconds, add up to 536 s, and what does
-# not fit is skipped by name. A layer of llama-3.3-70b, since the whole does not fit two GPUs.
+# In the order of what is wanted most: that it is right, what issue 28 has targets for, sanitizers, the other figures. The limits up
+# to the soak add up to 490 s, without the sums, which take some seconds; most runs take less, and what does not fit is skipped by
+# name. Models of 70B and more have one or two layers. Ranks that share one GPU are 2, and 4 where a run says so.
 token_weave() {
-  local ranks devices mode card figure name
+  local ranks devices mode card figure name count tool worlds
   card=$(name_of_card)
   ranks=$(nvidia-smi --list-gpus | grep -c '^GPU')
   devices=$(seq -s, -f 'cuda:%g' 0 $((ranks - 1)))
   name=modes-$card-$ranks-ranks
-  [ "$ranks" -gt 1 ] || { ranks=2; devices=$(shared_gpu 2); name=modes-$card-shared-2-ranks; }
+  worlds=("$ranks")
+  [ "$ranks" -gt 1 ] || { ranks=2; devices=$(shared_gpu 2); name=modes-$card-shared-2-ranks; worlds=(2 4); }
   source_folder || return
+  for count in "${worlds[@]}"; do norm_course "token-weave-course-$count" 25 "$count" --calls 60 --late 100000; done
+  run token-weave-modes 55 "$bin/test_models" '--gtest_filter=*ModesOnOneGpu*:*LlamaGolden*ranks_*_on_gpu' \
+    "--gtest_output=json:$logs/token-weave-test_models.json"
   woven_sums "$ranks" "$devices"
-  weave_figure 4 30 "$name" --device "$devices"
-  weave_figure 14 55 "$name" --model synth:llama-3.3-70b,layers=1 --tp "$ranks" --device "$devices" --tokens 1024,4096,8192 --repeats 9
-  run token-weave-tune 60 "$bin/heddle" tune token-weave --model synth:llama-3-8b --tp "$ranks" --device "$devices" --tokens 2048,8192
-  weave_figure 12 75 "$name" --model synth:llama-3-8b --tp "$ranks" --device "$devices" --split-tokens 2048
-  weave_figure 9 30 "$name" --model synth:llama-3-8b,layers=4 --tp "$ranks" --device "$devices" --tokens 4096 --repeats 9
-  weave_figure 11 45 "$name" --model synth:llama-3-8b --tp "$ranks" --device "$devices" --tokens 2048,8192
-  run token-weave-course 40 "$bin/heddle_fused_cases" --fabric nvlink-ipc --threads "$ranks" --only all_reduce_norm --calls 60 \
-    --late 100000
-  run token-weave-memcheck 40 compute-sanitizer --tool memcheck --error-exitcode 9 "$bin/heddle_fused_cases" --fabric nvlink-ipc \
-    --threads "$ranks" --only all_reduce_norm --calls 6
-  for figure in 10 5 6 7; do weave_figure $figure 15 "$name" --device "$devices"; done
+  weave_figure 4 20 "$name" --device "$devices"
+  weave_figure 14 45 "$name" --model synth:llama-3.3-70b,layers=1 --tp "$ranks" --device "$devices" --tokens 1024,4096,8192 --repeats 9
+  for tool in memcheck racecheck; do
+    run "token-weave-$tool" 30 compute-sanitizer --tool $tool --error-exitcode 9 "$bin/heddle_fused_cases" --fabric nvlink-ipc \
+      --threads "$ranks" --only all_reduce_norm --calls 6
+  done
+  weave_figure 9 20 "$name" --model synth:llama-3-8b,layers=4 --tp "$ranks" --device "$devices" --tokens 4096 --repeats 9
+  run token-weave-tune 40 "$bin/heddle" tune token-weave --model synth:llama-3-8b,layers=8 --tp "$ranks" --device "$devices" --tokens 2048,8192
+  weave_figure 12 35 "$name" --model synth:llama-3-8b --tp "$ranks" --device "$devices" --split-tokens 2048 --lengths 2048:64 \
+    --num-prompts 8 --repeats 1
+  for figure in 3 1; do
+    weave_figure $figure 15 "$name" --model synth:llama-3.3-70b,layers=2 --tp "$ranks" --device "$devices" --tokens 1024,4096,8192
+  done
+  weave_figure 11 20 "$name-qwen2.5-72b" --model synth:qwen2.5-72b,layers=2 --tp "$ranks" --device "$devices" --tokens 2048,8192
+  weave_figure 11 25 "$name-mixtral-8x22b" --model synth:mixtral-8x22b,layers=2 --tp "$ranks" --device "$devices" --tokens 2048,8192
+  weave_figure 10 15 "$name" --device "$devices"
+  if [ "${#worlds[@]}" -gt 1 ]; then weave_figure 4 15 "${name/2-ranks/4-ranks}" --device "$(shared_gpu 4)" --tokens 64,1024,4096; fi
+  weave_figure 11 25 "$name" --model synth:llama-3-8b --tp "$ranks" --device "$devices" --tokens 2048,8192
+  norm_course token-weave-soak 35 "$ranks" --calls 10000 --late 20000
+  for figure in 5 6 7; do weave_figure $figure 10 "$name" --device "$devices"; done
+  weave_figure 13 25 "$name" --model synth:llama-3-8b,layers=8 --tp "$ranks" --device "$devices" --split-tokens 1024 --lengths 4096:32 \
+    --num-prompts 4 --repeats 1
   for mode in default symmetric fused sequence; do
     sums "token-weave-sums-$mode" --device "$devices" --tp "$ranks" --tp-mode $mode
   done
@@ -722,6 +740,12 @@ token_weave() {
     run "token-weave-decode-$mode" 20 "$bin/heddle" bench decode --model synth:llama-3-8b --device "$devices" --tp "$ranks" \
       --tp-mode $mode --case 1x1024,16x1024 --repeats 5 --json "$logs/$name-$mode-decode-llama-3-8b.json"
   done
+}
+
+norm_course() {  # NAME SECONDS RANKS ARGUMENTS...
+  local name=$1 limit=$2 count=$3
+  shift 3
+  run "$name" "$limit" "$bin/heddle_fused_cases" --fabric nvlink-ipc --threads "$count" --only all_reduce_norm "$@"
 }
 
 # The 1000 sums in steps of two parts: 512 tokens are two of the largest tiles of a GEMM. Fails where no step was cut.
@@ -733,7 +757,7 @@ woven_sums() {  # RANKS DEVICES
 weave_figure() {  # NUMBER SECONDS NAME ARGUMENTS...
   local figure=$1 limit=$2 name=$3
   shift 3
-  run "token-weave-figure-$figure" "$limit" "$bin/heddle" bench token-weave --figure "$figure" "$@" --json "$logs/$name-figure-$figure.json"
+  run "token-weave-$name-figure-$figure" "$limit" "$bin/heddle" bench token-weave --figure "$figure" "$@" --json "$logs/$name-figure-$figure.json"
 }
 
 # In the order of what is wanted most. 37 376 tokens are Flux 3072's, 4 608 Flux 1024's, 167 504 those of 20 s of CogVideoX.

@@ -184,11 +184,13 @@ int serve(const ServeCommand& command) {
 
   ModelOptions model = command.model;
   model.max_sequences = service.max_sequences;
-  const auto make_engine = [&source, model, prefix_cache = !command.no_prefix_cache] {
+  const Engine* engine_made = nullptr;  // the server's, and its loop's alone until that has ended
+  const auto make_engine = [&source, &engine_made, model, prefix_cache = !command.no_prefix_cache] {
     EngineOptions engine{.max_sequences = *model.max_sequences, .prefix_cache = prefix_cache};
     RankModels ranks = load(*source, model, engine);
     auto made = std::make_unique<Engine>(std::move(ranks), engine);
     if (made->device().kind == DeviceKind::cuda) warm(*made, engine);
+    engine_made = made.get();
     return made;
   };
   server::Server server(std::move(options), {.tokenizer = std::move(tokenizer),
@@ -198,6 +200,7 @@ int serve(const ServeCommand& command) {
   write_stdout(fmt::format("heddle: serving {} at {}\n", name, server.http().address()));
   const int signal = server.run();
   end_without(server.service().loop());
+  if (engine_made != nullptr) report_parts(*engine_made, model);
   return signal;
 }
 
@@ -253,7 +256,8 @@ void add_serve(CLI::App& app) {
   add_server_options(*serve_app, *command);
   add_template_options(*serve_app, command->chat_template);
   serve_app->add_flag("--verbose", command->model.verbose,
-                      "Say on standard error where the model runs, why there, and what memory it takes");
+                      "Say on standard error where the model runs, why there, and what memory it takes; at the end "
+                      "which steps were in two parts");
   serve_app->footer(
       "The first SIGTERM or Ctrl-C lets answers finish, for --drain-seconds at most; the second ends at once.\n"
       "docs/serve.md lists the routes and parameters.");

@@ -239,10 +239,29 @@ TEST(Bench, TokenWeaveTimesALayerInEachMode) {
   EXPECT_EQ(record.at("rows")[4].at("prefix_tokens"), 16);
 }
 
+// Two norms a layer and the last one; each takes time, and all of them less than the step.
+TEST(Bench, TokenWeaveGivesTheShareOfNormsInAStep) {
+  const TemporaryFolder folder;
+  const std::string drawing = (folder.path() / "3.svg").string();
+  const json record = run_json({"token-weave", "--figure", "3", "--model", "synth:tiny,layers=3", "--tp", "2",
+                                "--device", "cpu", "--tokens", "32,64", "--repeats", "2", "--svg", drawing});
+  ASSERT_EQ(record.at("rows").size(), 2);
+  for (const json& row : record.at("rows")) {
+    EXPECT_EQ(row.at("norms"), 2 * 3 + 1);
+    EXPECT_GT(row.at("norm_seconds").get<double>(), 0);
+    expect_spread(row.at("seconds"), 2);
+    EXPECT_DOUBLE_EQ(row.at("of_step").get<double>(),
+                     row.at("norm_seconds").get<double>() / row.at("seconds").at("median").get<double>());
+  }
+  EXPECT_EQ(record.at("rows")[1].at("tokens"), 64);
+  EXPECT_THAT(read_file(drawing, kLongestRecord), testing::AllOf(HasSubstr("RMSNorm"), HasSubstr("</svg>")));
+}
+
 TEST(Bench, TokenWeaveSaysWhatAFigureOfAModelNeeds) {
   const std::pair<std::vector<std::string>, std::string> cases[] = {
       {{"--figure", "12"}, "give --model"},
       {{"--figure", "13", "--model", "synth:tiny"}, "give --tp N"},
+      {{"--figure", "3", "--model", "synth:tiny", "--tp", "2", "--sms", "8"}, "figure 3 does not take --sms"},
       {{"--figure", "12", "--model", "synth:tiny", "--tp", "2", "--lengths", "3"}, "such as 1024:128"},
       {{"--figure", "12", "--model", "synth:tiny", "--tp", "2", "--trace", "/nowhere/at/all"}, "/nowhere/at/all"},
       {{"--figure", "14", "--model", "synth:tiny", "--tp", "2"}, "give --model synth:NAME,layers=1"},

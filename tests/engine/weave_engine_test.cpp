@@ -66,6 +66,13 @@ std::vector<Request> prompts_of_many_lengths() {
   return requests;
 }
 
+// Too few pages of `page_size` tokens for the requests together: some must be preempted.
+std::size_t bytes_of_few_pages(int ranks, int page_size) {
+  constexpr int kTokens =
+      80;  // of the 191 that all of them come to; the longest has 66, and the one to be cancelled 70
+  return cache_bytes(woven_ranks(ranks), page_size, kTokens / page_size);
+}
+
 void take_step(Engine& engine, WovenOutputs& outputs) {
   for (const TokenOutput& output : engine.step()) outputs[output.request].push_back(output.token);
 }
@@ -93,13 +100,14 @@ TEST(WovenEngine, ARequestsTokensDependOnNoParts) {
         {.max_sequences = 8,
          .max_tokens_per_step = 40,
          .page_size = 4,
-         .kv_bytes = 40 * 2 * 3 * 4 * 2 * 24 * 4,
+         .kv_bytes = bytes_of_few_pages(ranks, 4),
          .split = kEveryStep}};
     for (const EngineOptions& options : variants) {
+      const bool few_pages = options.kv_bytes > 0;
       int in_parts = 0;
       Engine engine(woven_ranks(ranks, 0, &in_parts), options);
       WovenOutputs outputs;
-      const std::int64_t cancelled = engine.submit({.prompt = std::vector<std::int32_t>(50, 9), .max_tokens = 60});
+      const std::int64_t cancelled = engine.submit({.prompt = std::vector<std::int32_t>(50, 9), .max_tokens = 20});
       std::vector<std::int64_t> ids;
       for (const Request& request : prompts_of_many_lengths()) {
         ids.push_back(engine.submit(request));
@@ -110,6 +118,7 @@ TEST(WovenEngine, ARequestsTokensDependOnNoParts) {
       for (std::size_t i = 0; i < ids.size(); ++i)
         EXPECT_EQ(outputs[ids[i]], expected[i]) << "request " << i << " on " << ranks << " ranks";
       EXPECT_GT(in_parts, 1);
+      EXPECT_EQ(engine.status().counters.num_preemptions > 0, few_pages) << ranks << " ranks";
     }
   }
 }
@@ -181,12 +190,12 @@ TEST(WovenEngine, LateRanksChangeNoTokenInAnyMode) {
     for (std::size_t rank = 0; rank < ranks.size(); ++rank)
       ranks[rank].model = std::make_unique<LateModel>(std::move(ranks[rank].model), seed + static_cast<unsigned>(rank));
     EngineOptions options{
-        .max_sequences = 8, .max_tokens_per_step = 40, .page_size = 4, .kv_bytes = 40 * 2 * 3 * 4 * 2 * 24 * 4};
+        .max_sequences = 8, .max_tokens_per_step = 40, .page_size = 4, .kv_bytes = bytes_of_few_pages(3, 4)};
     if (mode == TpMode::weave) options.split = kEveryStep;
     Engine engine(std::move(ranks), options);
     do {
       WovenOutputs outputs;
-      const std::int64_t cancelled = engine.submit({.prompt = std::vector<std::int32_t>(50, 9), .max_tokens = 60});
+      const std::int64_t cancelled = engine.submit({.prompt = std::vector<std::int32_t>(50, 9), .max_tokens = 20});
       std::vector<std::int64_t> ids;
       for (const Request& request : prompts_of_many_lengths()) ids.push_back(engine.submit(request));
       for (int steps = 0; !engine.idle(); ++steps) {
@@ -196,6 +205,7 @@ TEST(WovenEngine, LateRanksChangeNoTokenInAnyMode) {
       for (std::size_t i = 0; i < ids.size(); ++i)
         ASSERT_EQ(outputs[ids[i]], expected[i]) << "request " << i << ", " << name_of(mode) << ", seed " << seed;
     } while (engine.part_counts().steps < late_steps());
+    EXPECT_GT(engine.status().counters.num_preemptions, 0) << name_of(mode);
   }
 }
 

@@ -22,6 +22,7 @@ struct GoldenOn {
   const char* folder;
   Device device;
   int ranks = 1;  // all on this device
+  TpMode mode = TpMode::standard;
 };
 
 class LlamaGolden : public testing::TestWithParam<GoldenOn> {
@@ -38,7 +39,13 @@ class LlamaGolden : public testing::TestWithParam<GoldenOn> {
   }
 
   LlamaRunner runner(std::optional<DType> dtype = {}) const {
-    return {folder_, {.threads = 2, .dtype = dtype, .device = GetParam().device, .ranks = GetParam().ranks}};
+    LlamaRunner::Options options{.threads = 2,
+                                 .dtype = dtype,
+                                 .device = GetParam().device,
+                                 .ranks = GetParam().ranks,
+                                 .tp_mode = GetParam().mode};
+    if (GetParam().mode == TpMode::weave) options.border = [](int num_tokens) { return num_tokens / 2; };
+    return {folder_, options};
   }
 
   std::vector<std::int32_t> tokens() const { return json_["tokens"]; }
@@ -145,6 +152,9 @@ std::vector<GoldenOn> goldens_on_all_devices() {
                             GoldenOn{"gqa-bfloat16", kFirstGpu, 2}, GoldenOn{"gqa-bfloat16", kFirstGpu, 4},
                             GoldenOn{"tied-float16", kFirstGpu, 2}})
     cases.push_back(c);
+  for (const TpMode mode : {TpMode::symmetric, TpMode::fused, TpMode::weave})
+    for (const int ranks : {2, 4})
+      for (const char* folder : {"gqa", "gqa-bfloat16"}) cases.push_back({folder, kFirstGpu, ranks, mode});
   return cases;
 }
 
@@ -152,6 +162,7 @@ INSTANTIATE_TEST_SUITE_P(, LlamaGolden, testing::ValuesIn(goldens_on_all_devices
   std::string name = test.param.folder;
   std::ranges::replace(name, '-', '_');
   if (test.param.ranks > 1) name += "_on_" + std::to_string(test.param.ranks) + "_ranks";
+  if (test.param.mode != TpMode::standard) name += "_" + std::string(name_of(test.param.mode));
   return name + (test.param.device.kind == DeviceKind::cuda ? "_on_gpu" : "");
 });
 

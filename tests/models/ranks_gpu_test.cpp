@@ -39,9 +39,10 @@ class SharedGpu : public testing::Test {
   RankModels ranks(int count, std::chrono::nanoseconds deadline = std::chrono::seconds(20)) const {
     return load_ranks(model_, {.device = kFirstGpu}, count, {.deadline = deadline});
   }
-  RankModels ranks_in(TpMode mode, int count) const {
+  RankModels ranks_in(TpMode mode, int count) const { return ranks_in(mode, count, limits_.step); }
+  RankModels ranks_in(TpMode mode, int count, const StepLimits& steps) const {
     return load_ranks(model_, {.device = kFirstGpu, .tp_mode = mode}, count,
-                      {.deadline = std::chrono::seconds(20), .steps = limits_.step});
+                      {.deadline = std::chrono::seconds(20), .steps = steps});
   }
 };
 
@@ -163,6 +164,38 @@ TEST_P(RanksOnOneGpu, GiveTheSameBitsAgain) {
   for (int course = 0; course < 5; ++course)
     EXPECT_EQ(differences(logits_of_course(first), expected), "") << course;  // all steps replayed
 }
+
+// A mode's way to add what blocks leave.
+struct ModeOnOneGpu {
+  TpMode mode;
+  int ranks;
+  Cut cut = Cut::none;
+};
+
+class ModesOnOneGpu : public SharedGpu, public testing::WithParamInterface<ModeOnOneGpu> {};
+
+// Prompts are pipelined sums, steps of few tokens one_shot ones; then all steps are replayed, and another group's are computed.
+TEST_P(ModesOnOneGpu, GiveTheLogitsOfOneRankAndTheSameBitsAgain) {
+  const auto& [mode, count, cut] = GetParam();
+  ExecutorLimits limits = limits_;
+  if (cut == Cut::halves) limits.step.max_parts = kMostParts;
+  RankGroup one(ranks(1), limits_, 1), several(ranks_in(mode, count, limits.step), limits, 1);
+  const auto expected = logits_of_course(one), found = logits_of_course(several, cut);
+  expect_near(found, expected, count);
+  for (int course = 0; course < 3; ++course)
+    EXPECT_EQ(differences(logits_of_course(several, cut), found), "") << course;
+  RankGroup others(ranks_in(mode, count, limits.step), limits, 1);
+  EXPECT_EQ(differences(logits_of_course(others, cut), found), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(, ModesOnOneGpu,
+                         testing::Values(ModeOnOneGpu{TpMode::symmetric, 2}, ModeOnOneGpu{TpMode::symmetric, 4},
+                                         ModeOnOneGpu{TpMode::fused, 2}, ModeOnOneGpu{TpMode::fused, 4},
+                                         ModeOnOneGpu{TpMode::weave, 2, Cut::halves},
+                                         ModeOnOneGpu{TpMode::weave, 4, Cut::halves}),
+                         [](const auto& test) {
+                           return fmt::format("{}_with_{}_ranks", name_of(test.param.mode), test.param.ranks);
+                         });
 
 // Throws in the given step of its rank, or lets its host sleep there.
 class FaultyModel : public Model {

@@ -3,8 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <regex>
+#include <string>
 
+#include "base/file.h"
 #include "machine/tuned_store.h"
+#include "temporary_folder.h"
 
 namespace heddle {
 namespace {
@@ -75,12 +79,20 @@ TEST(TunedSplit, NeverFasterIsAResultToo) {
   EXPECT_EQ(tuned_split(store, kModel)->kind, SplitKind::none);
 }
 
+// In the file, in place of a number that was found there.
 TEST(TunedSplit, WhatIsNoNumberOfTokensIsNotTuned) {
-  for (const nlohmann::json& value : {nlohmann::json(-5), nlohmann::json(1e18), nlohmann::json("many")}) {
-    TunedStore store({}, "machine", "1");
-    store.put(name_of(kModel), value);
-    EXPECT_FALSE(tuned_split(store, kModel).has_value()) << value;
-  }
+  const TemporaryFolder folder;
+  const auto file = folder.path() / "tuned.json";
+  TunedStore written(file, "machine", "1");
+  put_tuned_split(written, kModel, {.kind = SplitKind::smart, .min_tokens = 2049});
+  const std::string good = read_file(file, 1 << 20);
+  const auto found_as = [&](const std::string& value) {
+    write_file(file, std::regex_replace(good, std::regex("\\b2049\\b"), value));
+    return tuned_split(TunedStore(file, "machine", "1"), kModel);
+  };
+  ASSERT_TRUE(found_as("2050").has_value());
+  EXPECT_EQ(found_as("2050")->min_tokens, 2050);
+  for (const char* const value : {"-5", "1e18", "\"many\"", "null"}) EXPECT_FALSE(found_as(value).has_value()) << value;
 }
 
 TEST(TunedSplit, NoMeasuredSizeBecomesSlower) {

@@ -34,10 +34,10 @@ struct TokenWeaveFigure {
 };
 
 constexpr TokenWeaveFigure kWeaveFigures[] = {
-    {1, measure_step_figure, true},   {3, measure_step_figure, true},   {4, measure_norm_figure, false},
-    {5, measure_norm_figure, false},  {6, measure_norm_figure, false},  {7, measure_norm_figure, false},
-    {9, measure_step_figure, true},   {10, measure_norm_figure, false}, {11, measure_step_figure, true},
-    {12, measure_trace_figure, true}, {13, measure_trace_figure, true}, {14, measure_step_figure, true}};
+    {1, measure_step_figure, true},   {3, measure_norm_share_figure, true}, {4, measure_norm_figure, false},
+    {5, measure_norm_figure, false},  {6, measure_norm_figure, false},      {7, measure_norm_figure, false},
+    {9, measure_step_figure, true},   {10, measure_norm_figure, false},     {11, measure_step_figure, true},
+    {12, measure_trace_figure, true}, {13, measure_trace_figure, true},     {14, measure_step_figure, true}};
 
 std::string weave_figure_numbers() {
   std::string text;
@@ -172,10 +172,9 @@ void add_token_weave_benchmark(CLI::App& bench) {
                                                                  weave_figure_numbers()));
           },
           "4 all-reduce and norm three ways, 5 all-reduce against reduce-scatter and all-gather, 6 bandwidth of the "
-          "reduce-scatter, 7 SMs of the all-reduce, 10 SMs of the fused operator; of a model: 1 and 3 what "
-          "communication adds, 9 splits, 11 latency, 14 one layer (synth:NAME,layers=1), 12 throughput of traces, 13 "
-          "by the "
-          "tokens of a step")
+          "reduce-scatter, 7 SMs of the all-reduce, 10 SMs of the fused operator; of a model: 1 what "
+          "communication adds, 3 the norms' share of a step, 9 splits, 11 latency, 14 one layer (synth:NAME,layers=1), "
+          "12 throughput of traces, 13 by the tokens of a step")
       ->type_name("N")
       ->required();
   // Figures of operators have no model.

@@ -61,8 +61,11 @@ void run_weave_ranks(const TokenWeaveOptions& options, std::size_t heap_bytes,
 // reduce-scatter), 7 and 10 (SMs of the all-reduce; of the fused operator).
 TokenWeaveResult measure_norm_figure(const TokenWeaveOptions& options);
 
-// Figures 1 and 3 (what communication adds to a step), 9 (splits), 11 (latency) and 14 (one layer).
+// Figures 1 (what communication adds to a step), 9 (splits), 11 (latency) and 14 (one layer).
 TokenWeaveResult measure_step_figure(const TokenWeaveOptions& options);
+
+// Figure 3: what the norms of whole rows, all but the first behind an all-reduce, take of a step.
+TokenWeaveResult measure_norm_share_figure(const TokenWeaveOptions& options);
 
 // Figures 12 (throughput of traces) and 13 (by the tokens of a step).
 TokenWeaveResult measure_trace_figure(const TokenWeaveOptions& options);

@@ -7,12 +7,15 @@
 
 #include "base/error.h"
 #include "base/progress.h"
+#include "cli/bench/device.h"
 #include "cli/bench/interleave.h"
+#include "cli/bench/operator.h"
 #include "cli/bench/quantile.h"
 #include "cli/bench/record.h"
 #include "cli/bench/steps.h"
 #include "cli/bench/token_weave.h"
 #include "engine/engine.h"
+#include "machine/cpu.h"
 #include "models/registry.h"
 #include "weights/model_source.h"
 #include "weights/synthetic_model.h"
@@ -26,9 +29,9 @@ struct WeaveVariant {
   SplitKind split;
 };
 
-// 1 and 3: what communication adds. 9: what cutting a step costs, without communication. 11: latency. 14: of one layer.
+// 1: what communication adds. 9: what cutting a step costs, without communication. 11: latency. 14: of one layer.
 std::vector<WeaveVariant> variants_of(int figure) {
-  if (figure == 1 || figure == 3) return {{TpMode::no_comm, SplitKind::none}, {TpMode::standard, SplitKind::none}};
+  if (figure == 1) return {{TpMode::no_comm, SplitKind::none}, {TpMode::standard, SplitKind::none}};
   if (figure == 9)
     return {{TpMode::no_comm, SplitKind::none},
             {TpMode::no_comm, SplitKind::equal},
@@ -44,6 +47,10 @@ std::vector<StepCase> prompts_of(const std::vector<int>& tokens) {
   cases.reserve(tokens.size());
   for (const int count : tokens) cases.push_back({.batch = 1, .context = 0, .num_tokens = count, .step_tokens = count});
   return cases;
+}
+
+std::vector<StepCase> cases_of(const TokenWeaveOptions& options) {
+  return prompts_of(options.tokens.empty() ? std::vector{1024, 2048, 4096, 8192} : options.tokens);
 }
 
 std::unique_ptr<StepRunner> runner_of(const ModelOptions& model, TpMode mode, const std::vector<StepCase>& cases) {
@@ -197,8 +204,7 @@ TokenWeaveResult measure_step_figure(const TokenWeaveOptions& options) {
   const InterruptGuard guard;
   const bool of_layer = options.figure == kLayerFigure;
   const ModelOptions whole = of_layer ? with_two_layers(options.model) : options.model;
-  const std::vector<StepCase> cases =
-      prompts_of(options.tokens.empty() ? std::vector{1024, 2048, 4096, 8192} : options.tokens);
+  const std::vector<StepCase> cases = cases_of(options);
   TokenWeaveResult result;
   result.cells.push_back({"tokens", "mode", "split", "first part", "ms", "p10", "p90", "of no-comm"});
   SvgChart chart{
@@ -248,6 +254,62 @@ TokenWeaveResult measure_step_figure(const TokenWeaveOptions& options) {
       chart.series[i].points.push_back({static_cast<double>(one.num_tokens), 1e3 * middle});
     }
   }
+  result.svg = svg_of(chart);
+  return result;
+}
+
+// The step is that of --tp-mode default, where each rank normalises all tokens behind an all-reduce. A norm is timed alone in
+// the shapes of rank 0, as `heddle bench operator` does: on every device, and without what it waits for.
+TokenWeaveResult measure_norm_share_figure(const TokenWeaveOptions& options) {
+  const InterruptGuard guard;
+  const ModelOptions& model = options.model;
+  const std::vector<StepCase> cases = cases_of(options);
+  const std::unique_ptr<StepRunner> runner = runner_of(model, TpMode::standard, cases);
+  const std::unique_ptr<ModelSource> source = open_model(model.model);
+  const RankModels outlines =
+      outline_ranks(*source, {.device = runner->device(), .dtype = model.dtype, .compute = model.compute}, model.ranks);
+  const int repeats = options.repeats.value_or(5);
+  BenchDevice device(runner->device(), std::max(1, num_threads(model, discover_cpu().usable_threads) / model.ranks));
+  OperatorTimes norms(device, repeats, {"rmsnorm"}, guard);
+  TokenWeaveResult result;
+  result.cells.push_back({"tokens", "norms", "ms of norms", "ms of the step", "p10", "p90", "norms of the step"});
+  SvgChart chart{
+      fmt::format("RMSNorm in a step, {}, {} ranks", model.model, model.ranks), "tokens", "%", {{"norms", {}}}};
+  for (const StepCase& one : cases) {
+    runner->prepare(one);
+    runner->split({});
+    runner->sample();  // what happens only the first time
+    std::vector<double> seconds;
+    for (int i = 0; i < repeats; ++i) {
+      stop_if_interrupted(guard);
+      seconds.push_back(runner->sample());
+    }
+    int count = 0;
+    double norm_seconds = 0;
+    const nlohmann::ordered_json measured = norms.measure({.model = *outlines.front().model,
+                                                           .sizes = describe_model(source->config()),
+                                                           .tokens = one.num_tokens,
+                                                           .page_size = runner->page_size()});
+    for (const nlohmann::ordered_json& norm : measured.at("operators")) {
+      if (norm.at("operator") != "rmsnorm" || norm.contains("failed")) continue;  // of heads: follow no all-reduce
+      const int calls = norm.at("calls_per_step");
+      count += calls;
+      norm_seconds += calls * norm.at("seconds").at("median").get<double>();
+    }
+    const double middle = median(seconds), share = norm_seconds / middle;
+    result.rows.push_back({{"tokens", one.num_tokens},
+                           {"norms", count},
+                           {"norm_seconds", norm_seconds},
+                           {"seconds", spread(seconds)},
+                           {"of_step", share}});
+    result.cells.push_back({std::to_string(one.num_tokens), std::to_string(count),
+                            fmt::format("{:.3f}", 1e3 * norm_seconds), fmt::format("{:.3f}", 1e3 * middle),
+                            fmt::format("{:.3f}", 1e3 * quantile(seconds, 0.1)),
+                            fmt::format("{:.3f}", 1e3 * quantile(seconds, 0.9)), fmt::format("{:.1f} %", 100 * share)});
+    chart.series.front().points.push_back({static_cast<double>(one.num_tokens), 100 * share});
+  }
+  if (!norms.wrong().empty())
+    throw_error<Failure>("{} is not what the CPU computes: nothing of this figure counts", norms.wrong());
   result.svg = svg_of(chart);
   return result;
 }
