@@ -205,6 +205,8 @@ HEDDLE_HOST_DEVICE bool receive_some(const P& peers, Tag tag, const Slots& place
   constexpr int kQuickLooks = 8;
 #endif
   const auto place = [&](int k) { return places.first + static_cast<std::size_t>(first + k) * stride; };
+  const WaitReason reason = why(peers, first, tag);
+  TracedPeerWait wait(peers.waits, reason);
   for (int looks = 0;; ++looks) {
     bool all = true;
     unrolled<kAtOnce>([&](auto k) {
@@ -212,7 +214,13 @@ HEDDLE_HOST_DEVICE bool receive_some(const P& peers, Tag tag, const Slots& place
     });
     unrolled<kAtOnce>([&](auto k) { all = all && (!awaited(first + k) || arrived(packets[k])); });
     if (all) return places.unescape(peers, tag, first, stride, packets);
+    if (looks == 0) wait.begin();
+    if (wait.is_open())
+      unrolled<kAtOnce>([&](auto k) {
+        if (awaited(first + k) && !arrived(packets[k])) wait.is_for(peers.world_rank(first + k));
+      });
     if (looks < kQuickLooks) continue;
+    wait.end();  // the waits below tell of themselves
     for (int k = 0; k < kAtOnce; ++k)
       if (awaited(first + k) && !wait_for_packet(peers, first + k, tag, place(k))) return false;
   }
