@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <tuple>
@@ -36,13 +37,16 @@ class ClockDifference {
   std::vector<std::int64_t> samples_, differences_;
 };
 
+bool is_clock_kernel(const GpuEntry& entry) {
+  return entry.name.ends_with(kClockKernel);
+}
+
 std::vector<GpuEntry> take_clock_kernels(std::vector<GpuTrack>& tracks, int device) {
   std::vector<GpuEntry> taken;
   for (GpuTrack& track : tracks) {
     if (track.device != device) continue;
-    std::ranges::copy_if(track.entries, std::back_inserter(taken),
-                         [](const GpuEntry& entry) { return entry.name == kClockKernel; });
-    std::erase_if(track.entries, [](const GpuEntry& entry) { return entry.name == kClockKernel; });
+    std::ranges::copy_if(track.entries, std::back_inserter(taken), is_clock_kernel);
+    std::erase_if(track.entries, is_clock_kernel);
   }
   std::ranges::sort(taken, {}, &GpuEntry::begin);
   return taken;

@@ -10,7 +10,7 @@
 
 namespace heddle {
 
-// Adds the waits to their kernels' entries and takes the kernels kClockKernel, which are the trace's own, out of the
+// Adds the waits to their kernels' entries and takes kernels of the clock (kClockKernel), which are the trace's own, out of the
 // tracks. By those kernels, recorded by both, the times of waits become those of the tracks.
 //
 // A wait belongs to the kernel of its GPU with as many blocks that it overlaps most. Where ranks share a GPU and their

@@ -69,7 +69,7 @@ struct GpuWaits {
   int device = 0;
   std::vector<GpuWait> waits;
   std::size_t dropped = 0;  // found no room
-  // What the GPU's clock showed in each of this rank's kernels named kClockKernel, in order.
+  // What the GPU's clock showed in each of this rank's kernels whose names end in kClockKernel, in order.
   std::vector<std::int64_t> clocks;
 };
 inline constexpr std::string_view kClockKernel = "stamp_clock";

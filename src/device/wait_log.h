@@ -1,6 +1,7 @@
 // What waits inside kernels leave for a trace. A wait whose first look finds what it wants leaves nothing.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "base/host_device.h"

@@ -14,14 +14,16 @@ namespace {
 
 constexpr std::int64_t kAhead = 1'000'000'000;  // of the GPU's clock
 
-GpuEntry kernel(const char* name, std::int64_t begin, std::int64_t end, int blocks) {
+GpuEntry grid(const char* name, std::int64_t begin, std::int64_t end, int blocks) {
   return {.name = name, .begin = begin, .end = end, .blocks = blocks, .waits = {}, .waited = 0};
 }
 GpuEntry clock_kernel(std::int64_t middle) {
-  return kernel("stamp_clock", middle - 1000, middle + 1000, 1);
+  static const std::string name =
+      short_kernel_name("heddle::nvlink::(anonymous namespace)::stamp_clock(unsigned long*)");
+  return grid(name.c_str(), middle - 1000, middle + 1000, 1);
 }
-GpuWait wait(int rank, int from, int block, int blocks, std::int64_t begin, std::int64_t end,
-             const char* name = "gather") {
+GpuWait stamped(int rank, int from, int block, int blocks, std::int64_t begin, std::int64_t end,
+                const char* name = "gather") {
   return {.rank = rank,
           .from = from,
           .block = block,
@@ -33,11 +35,11 @@ GpuWait wait(int rank, int from, int block, int blocks, std::int64_t begin, std:
 
 // A GEMM of four blocks, in which rank 0 waits for two peers, between other kernels.
 std::vector<GpuTrack> one_gpu() {
-  return {{0, 5, {clock_kernel(0), clock_kernel(1'000'000)}},
-          {0,
-           7,
-           {kernel("norm", 40'000, 100'000, 4), kernel("tile_gemm", 100'000, 200'000, 4),
-            kernel("norm", 200'000, 260'000, 4)}}};
+  return {
+      {0, 5, {clock_kernel(0), clock_kernel(1'000'000)}},
+      {0,
+       7,
+       {grid("norm", 40'000, 100'000, 4), grid("tile_gemm", 100'000, 200'000, 4), grid("norm", 200'000, 260'000, 4)}}};
 }
 std::vector<GpuWaits> of_rank(std::vector<GpuWait> waits, int device = 0) {
   return {{.device = device, .waits = std::move(waits), .dropped = 0, .clocks = {kAhead, kAhead + 1'000'000}}};
@@ -48,8 +50,8 @@ const GpuEntry& gemm_of(const std::vector<GpuTrack>& tracks) {
 
 TEST(PlaceWaits, PutsWaitsOfBlocksTogetherByKernelAndPeer) {
   std::vector<GpuTrack> tracks = one_gpu();
-  EXPECT_EQ(place_waits(tracks, of_rank({wait(0, 1, 0, 4, 110'000, 150'000), wait(0, 1, 2, 4, 120'000, 140'000),
-                                         wait(0, 2, 0, 4, 150'000, 160'000)})),
+  EXPECT_EQ(place_waits(tracks, of_rank({stamped(0, 1, 0, 4, 110'000, 150'000), stamped(0, 1, 2, 4, 120'000, 140'000),
+                                         stamped(0, 2, 0, 4, 150'000, 160'000)})),
             0u);
   ASSERT_EQ(tracks.size(), 1u) << "kernels of the clock are the trace's own";
   const GpuEntry& gemm = gemm_of(tracks);
@@ -71,15 +73,15 @@ TEST(PlaceWaits, PutsWaitsOfBlocksTogetherByKernelAndPeer) {
 
 TEST(PlaceWaits, CountsTheTimeOfABlockOnceWhereSeveralOfItsWarpsWait) {
   std::vector<GpuTrack> tracks = one_gpu();
-  place_waits(tracks, of_rank({wait(0, 1, 3, 4, 110'000, 130'000), wait(0, 1, 3, 4, 120'000, 140'000),
-                               wait(0, 2, 3, 4, 115'000, 135'000)}));
+  place_waits(tracks, of_rank({stamped(0, 1, 3, 4, 110'000, 130'000), stamped(0, 1, 3, 4, 120'000, 140'000),
+                               stamped(0, 2, 3, 4, 115'000, 135'000)}));
   EXPECT_EQ(gemm_of(tracks).waits.front().sum, 30'000);
   EXPECT_EQ(gemm_of(tracks).waited, 30'000 / 4);
 }
 
 TEST(PlaceWaits, FollowsAClockThatDrifts) {
   std::vector<GpuTrack> tracks = one_gpu();
-  std::vector<GpuWaits> waits = of_rank({wait(0, 1, 0, 4, 220'000, 300'000)});
+  std::vector<GpuWaits> waits = of_rank({stamped(0, 1, 0, 4, 220'000, 300'000)});
   waits.front().clocks.back() += 1'000'000;  // twice as fast as the trace's
   place_waits(tracks, waits);
   EXPECT_EQ(gemm_of(tracks).waits.at(0).begin, 110'000);
@@ -88,7 +90,7 @@ TEST(PlaceWaits, FollowsAClockThatDrifts) {
 
 TEST(PlaceWaits, AWaitThatNeverEndedLastsUntilTheKernelsEnd) {
   std::vector<GpuTrack> tracks = one_gpu();
-  std::vector<GpuWaits> waits = of_rank({wait(0, 1, 0, 4, 150'000, 0)});
+  std::vector<GpuWaits> waits = of_rank({stamped(0, 1, 0, 4, 150'000, 0)});
   waits.front().waits.front().end = 0;
   place_waits(tracks, waits);
   EXPECT_EQ(gemm_of(tracks).waits.at(0).sum, 50'000);
@@ -96,21 +98,22 @@ TEST(PlaceWaits, AWaitThatNeverEndedLastsUntilTheKernelsEnd) {
 
 TEST(PlaceWaits, CountsWaitsWithoutARecordOfTheirKernel) {
   std::vector<GpuTrack> tracks = one_gpu();
-  EXPECT_EQ(place_waits(tracks, of_rank({wait(0, 1, 0, 4, 400'000, 500'000), wait(0, 1, 0, 9, 110'000, 120'000)})), 2u);
-  std::vector<GpuTrack> no_clock = {{0, 7, {kernel("tile_gemm", 100'000, 200'000, 4)}}};
-  EXPECT_EQ(place_waits(no_clock, of_rank({wait(0, 1, 0, 4, 110'000, 120'000)})), 1u);
+  EXPECT_EQ(
+      place_waits(tracks, of_rank({stamped(0, 1, 0, 4, 400'000, 500'000), stamped(0, 1, 0, 9, 110'000, 120'000)})), 2u);
+  std::vector<GpuTrack> no_clock = {{0, 7, {grid("tile_gemm", 100'000, 200'000, 4)}}};
+  EXPECT_EQ(place_waits(no_clock, of_rank({stamped(0, 1, 0, 4, 110'000, 120'000)})), 1u);
   std::vector<GpuTrack> no_records;
-  EXPECT_EQ(place_waits(no_records, of_rank({wait(0, 1, 0, 4, 110'000, 120'000)})), 1u);
+  EXPECT_EQ(place_waits(no_records, of_rank({stamped(0, 1, 0, 4, 110'000, 120'000)})), 1u);
 }
 
 // Ranks 0 and 1 run the same kernel at once. Rank 1's begins late, and rank 0 waits for it.
 TEST(PlaceWaits, OfRanksThatShareAGpuGoToTheStreamsOfTheirRanks) {
   std::vector<GpuTrack> tracks = {
       {0, 5, {clock_kernel(0), clock_kernel(0), clock_kernel(1'000'000), clock_kernel(1'000'000)}},
-      {0, 7, {kernel("tile_gemm", 150'000, 200'000, 4)}},
-      {0, 8, {kernel("tile_gemm", 100'000, 200'000, 4)}}};
-  std::vector<GpuWaits> waits = of_rank({wait(0, 1, 0, 4, 100'000, 150'000), wait(0, 1, 1, 4, 180'000, 190'000)});
-  waits.push_back(of_rank({wait(1, 0, 0, 4, 150'000, 170'000)}).front());
+      {0, 7, {grid("tile_gemm", 150'000, 200'000, 4)}},
+      {0, 8, {grid("tile_gemm", 100'000, 200'000, 4)}}};
+  std::vector<GpuWaits> waits = of_rank({stamped(0, 1, 0, 4, 100'000, 150'000), stamped(0, 1, 1, 4, 180'000, 190'000)});
+  waits.push_back(of_rank({stamped(1, 0, 0, 4, 150'000, 170'000)}).front());
   EXPECT_EQ(place_waits(tracks, waits), 0u);
   ASSERT_EQ(tracks.size(), 2u);
   EXPECT_EQ(tracks[1].entries[0].waits.at(0).rank, 0);
@@ -119,8 +122,8 @@ TEST(PlaceWaits, OfRanksThatShareAGpuGoToTheStreamsOfTheirRanks) {
 
 TEST(WaitTimes, AreByRankAndPeerAndKernel) {
   std::vector<GpuTrack> tracks = one_gpu();
-  place_waits(tracks, of_rank({wait(0, 1, 0, 4, 110'000, 120'000), wait(0, 1, 1, 4, 110'000, 140'000),
-                               wait(0, 2, 0, 4, 130'000, 190'000), wait(0, 1, 0, 4, 210'000, 220'000)}));
+  place_waits(tracks, of_rank({stamped(0, 1, 0, 4, 110'000, 120'000), stamped(0, 1, 1, 4, 110'000, 140'000),
+                               stamped(0, 2, 0, 4, 130'000, 190'000), stamped(0, 1, 0, 4, 210'000, 220'000)}));
   const std::vector<WaitTime> times = wait_times(tracks);
   ASSERT_EQ(times.size(), 3u);
   EXPECT_EQ(times[0].from, 2);  // the longest
@@ -138,8 +141,8 @@ TEST(WaitTimes, AreByRankAndPeerAndKernel) {
 
 TEST(PerfettoJson, NestsWaitsInTheirKernelAndTellsOfTheirBlocks) {
   std::vector<GpuTrack> tracks = one_gpu();
-  place_waits(tracks, of_rank({wait(0, 1, 0, 4, 110'000, 150'000), wait(0, 2, 1, 4, 120'000, 130'000),
-                               wait(0, 3, 2, 4, 140'000, 190'000)}));
+  place_waits(tracks, of_rank({stamped(0, 1, 0, 4, 110'000, 150'000), stamped(0, 2, 1, 4, 120'000, 130'000),
+                               stamped(0, 3, 2, 4, 140'000, 190'000)}));
   std::vector<nlohmann::ordered_json> slices;
   const nlohmann::ordered_json trace = perfetto_json({}, tracks);
   for (const auto& event : trace.at("traceEvents"))
