@@ -10,8 +10,8 @@
 
 namespace heddle {
 
-// Adds the waits to their kernels' entries and takes kernels of the clock (kClockKernel), which are the trace's own, out of the
-// tracks. By those kernels, recorded by both, the times of waits become those of the tracks.
+// Adds the waits to their kernels' entries, and takes kernels of the clock (kClockKernel), which are the trace's own, out of
+// the tracks. These are seen by both clocks, so by them the times of waits become those of the tracks.
 //
 // A wait belongs to the kernel of its GPU with as many blocks that it overlaps most. Where ranks share a GPU and their
 // kernels run at once, that may be several; then to the stream with most of the rank's waits. Of several warps of a block
