@@ -79,7 +79,8 @@ class Delivered {
     entries.push_back({.name = std::move(name),
                        .begin = static_cast<std::int64_t>(begin),
                        .end = static_cast<std::int64_t>(end),
-                       .blocks = blocks});
+                       .blocks = blocks,
+                       .waits = {}});
   }
 
   // `dropped`: records that CUPTI had no room for.

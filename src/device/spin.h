@@ -43,11 +43,18 @@ HEDDLE_HOST_DEVICE bool another_gave_up(const WaitLimit& limit) {
   return limit.record != nullptr && atomic_load<Order::relaxed>(&limit.record->state) != WaitRecord::empty;
 }
 
+// A wait that leaves no trace of its own.
+struct Untraced {
+  HEDDLE_HOST_DEVICE void begin() const {}
+};
+
 // One thread's wait until done(value) for the value that it loads from `place` (acquire). False past the limit, which
-// it then reports, or when another wait has given up. `expected` is for the report.
-template <class Done>
+// it then reports, or when another wait has given up. `expected` is for the report. trace.begin() once a look has found
+// nothing.
+template <class Done, class Trace>
 [[nodiscard]] HEDDLE_HOST_DEVICE bool spin_until(const WaitLimit& limit, const WaitReason& reason,
-                                                 const std::uint64_t* place, std::uint64_t expected, Done done) {
+                                                 const std::uint64_t* place, std::uint64_t expected, Done done,
+                                                 Trace&& trace) {
   // The clock and the record cost more than the flag, so they are read only once in a while.
 #ifdef __CUDA_ARCH__
   constexpr std::uint32_t kLooksBetween = 4096;
@@ -58,11 +65,10 @@ template <class Done>
   constexpr std::uint64_t kLongestGap = 100'000'000;
   std::uint64_t last = 0;
   std::uint64_t waited = 0;
-  TracedPeerWait traced(limit, reason);
   for (std::uint32_t looks = 1;; ++looks) {
     const std::uint64_t observed = atomic_load(place);
     if (done(observed)) return true;
-    if (looks == 1) traced.begin();
+    if (looks == 1) trace.begin();
     if (looks % kLooksBetween != 0) continue;
     if (another_gave_up(limit)) return false;
     const std::uint64_t now = now_nanoseconds();
@@ -76,6 +82,12 @@ template <class Done>
     if (looks >= limit.looks_before_yield) std::this_thread::yield();
 #endif
   }
+}
+
+template <class Done>
+[[nodiscard]] HEDDLE_HOST_DEVICE bool spin_until(const WaitLimit& limit, const WaitReason& reason,
+                                                 const std::uint64_t* place, std::uint64_t expected, Done done) {
+  return spin_until(limit, reason, place, expected, done, TracedPeerWait(limit, reason));
 }
 
 // Waits until the flag is >= target.

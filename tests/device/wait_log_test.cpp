@@ -12,7 +12,7 @@ namespace {
 // A log as a GPU's memory holds it.
 class HostLog {
  public:
-  explicit HostLog(std::size_t capacity) : memory_(WaitLog::bytes_for(capacity) / sizeof(WaitLog) + 1) {
+  explicit HostLog(std::uint32_t capacity) : memory_(WaitLog::bytes_for(capacity) / sizeof(WaitLog) + 1) {
     log_ = std::construct_at(reinterpret_cast<WaitLog*>(memory_.data()), WaitLog{.capacity = capacity});
   }
   WaitLog& operator*() { return *log_; }
@@ -39,10 +39,19 @@ TEST(WaitLog, HoldsWhoWaitedForWhomAndWhen) {
   EXPECT_EQ(stamp.tag.view(), "gather");
 }
 
+TEST(WaitLog, ThatIsFullNeverBeginsAnew) {
+  HostLog log(1);
+  const WaitReason reason{.rank = 0, .from = 1, .tag = "a test"};
+  log->taken = 0xffff'ffff;
+  EXPECT_EQ(begin_stamp(*log, reason, 0, 1, 5), 0u);
+  EXPECT_EQ(begin_stamp(*log, reason, 0, 1, 6), 0u);
+  EXPECT_GE(log->taken, WaitLog::kMostCounted);
+}
+
 // Blocks are threads here. None writes behind the log, and none gets another's slot.
 TEST(WaitLog, CountsWaitsThatFindNoRoom) {
   constexpr int kThreads = 4, kEach = 500;
-  constexpr std::size_t kCapacity = 1000;
+  constexpr std::uint32_t kCapacity = 1000;
   HostLog log(kCapacity);
   std::vector<std::thread> blocks;
   for (int block = 0; block < kThreads; ++block)

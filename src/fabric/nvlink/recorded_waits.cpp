@@ -65,10 +65,9 @@ void RecordedWaits::hand_over() {
   Stream stream(device_);
   WaitLog head;
   copy_now(stream, &head, memory_.data(), sizeof head);
-  const auto taken = static_cast<std::size_t>(head.taken);
-  std::vector<WaitStamp> stamps(std::min(taken, kMostWaits));
+  std::vector<WaitStamp> stamps(std::min(head.taken, kMostWaits));
   if (!stamps.empty()) copy_now(stream, stamps.data(), log()->stamps(), stamps.size() * sizeof(WaitStamp));
-  GpuWaits waits{.device = device_.index, .waits = {}, .dropped = taken - stamps.size(), .clocks = {}};
+  GpuWaits waits{.device = device_.index, .waits = {}, .dropped = head.taken - stamps.size(), .clocks = {}};
   std::ranges::transform(stamps, std::back_inserter(waits.waits), wait_of);
   std::ranges::copy(head.clocks, std::back_inserter(waits.clocks));
   tracer_->add(std::move(waits));

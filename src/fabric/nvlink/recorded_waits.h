@@ -13,7 +13,7 @@ namespace heddle {
 class RecordedWaits {
  public:
   // 48 bytes each, on the GPU. Some hundred steps of a large model; waits behind them are counted.
-  static constexpr std::size_t kMostWaits = std::size_t{1} << 20;
+  static constexpr std::uint32_t kMostWaits = 1U << 20;
 
   // Takes memory of the device if a Tracer lives, else nothing. Kernels are loaded (load_kernels), and none waits.
   explicit RecordedWaits(Device device);
