@@ -50,20 +50,20 @@ TEST(WaitLog, ThatIsFullNeverBeginsAnew) {
 
 // Blocks are threads here. None writes behind the log, and none gets another's slot.
 TEST(WaitLog, CountsWaitsThatFindNoRoom) {
-  constexpr int kThreads = 4, kEach = 500;
+  constexpr int kBlockThreads = 4, kEach = 500;
   constexpr std::uint32_t kCapacity = 1000;
   HostLog log(kCapacity);
   std::vector<std::thread> blocks;
-  for (int block = 0; block < kThreads; ++block)
+  for (int block = 0; block < kBlockThreads; ++block)
     blocks.emplace_back([&log, block] {
       for (std::uint64_t i = 1; i <= kEach; ++i) {
-        const WaitSlot slot =
-            begin_stamp(*log, {.rank = 0, .from = 1, .tag = "a test"}, static_cast<std::uint32_t>(block), kThreads, i);
+        const WaitSlot slot = begin_stamp(*log, {.rank = 0, .from = 1, .tag = "a test"},
+                                          static_cast<std::uint32_t>(block), kBlockThreads, i);
         if (slot != 0) stamp_in(*log, slot).end = i + static_cast<std::uint64_t>(block);
       }
     });
   for (std::thread& block : blocks) block.join();
-  EXPECT_EQ(log->taken, kThreads * kEach);
+  EXPECT_EQ(log->taken, kBlockThreads * kEach);
   for (std::size_t i = 0; i < kCapacity; ++i) {
     const WaitStamp& stamp = log->stamps()[i];
     EXPECT_EQ(stamp.end, stamp.begin + stamp.block);
