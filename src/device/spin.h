@@ -54,7 +54,7 @@ struct Untraced {
 template <class Done, class Trace>
 [[nodiscard]] HEDDLE_HOST_DEVICE bool spin_until(const WaitLimit& limit, const WaitReason& reason,
                                                  const std::uint64_t* place, std::uint64_t expected, Done done,
-                                                 Trace&& trace) {
+                                                 Trace trace) {
   // The clock and the record cost more than the flag, so they are read only once in a while.
 #ifdef __CUDA_ARCH__
   constexpr std::uint32_t kLooksBetween = 4096;
