@@ -1,7 +1,5 @@
 // heddle trace: runs another command of heddle and records what its streams do.
 #include <CLI/CLI.hpp>
-#include <algorithm>
-#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -15,7 +13,9 @@
 #include "cli/bench/record.h"
 #include "cli/commands.h"
 #include "cli/gpu_report.h"
+#include "cli/gpu_waits.h"
 #include "cli/output.h"
+#include "cli/perfetto_json.h"
 #include "cli/step_bars.h"
 #include "machine/gpu.h"
 #include "machine/measure.h"
@@ -31,91 +31,6 @@ struct TraceOptions {
   std::optional<std::string> bars_file;
   std::vector<std::string> command;
 };
-
-double microseconds(std::int64_t nanoseconds) {
-  return static_cast<double>(nanoseconds) / 1000;
-}
-
-const char* category_of(TraceKind kind) {
-  switch (kind) {
-    case TraceKind::task:
-      return "task";
-    case TraceKind::span:
-      return "span";
-    case TraceKind::wait:
-      return "wait";
-    case TraceKind::event:
-      return "event";
-  }
-  return "?";
-}
-
-constexpr int kGpuProcess = 1000;  // behind all ranks
-
-// A process for each GPU, a thread for each of its streams. A kernel that begins while the one ahead runs (PDL) is drawn
-// from that one's end, since what is in one thread must nest.
-void add_gpu_events(ordered_json& events, const GpuTrack& track, std::int64_t start) {
-  const int process = kGpuProcess + track.device;
-  const auto tell_name = [&](const char* of, const std::string& name) {
-    events.push_back({{"ph", "M"}, {"pid", process}, {"tid", track.stream}, {"name", of}, {"args", {{"name", name}}}});
-  };
-  tell_name("process_name", fmt::format("GPU {}", track.device));
-  tell_name("thread_name", fmt::format("stream {}", track.stream));
-  std::int64_t end = 0;
-  for (const TraceEntry& entry : track.entries) {
-    const std::int64_t begin = std::max(entry.begin, end);
-    end = std::max(entry.end, end);
-    events.push_back({{"ph", "X"},
-                      {"pid", process},
-                      {"tid", track.stream},
-                      {"cat", is_transfer_kernel(entry.name) ? "transfer" : "kernel"},
-                      {"name", entry.name},
-                      {"ts", microseconds(begin - start)},
-                      {"dur", microseconds(std::max<std::int64_t>(end - begin, 0))},
-                      {"args", {{"us", microseconds(entry.end - entry.begin)}}}});
-  }
-}
-
-// The JSON of Chrome's trace format, which Perfetto opens: a process for each rank, a thread for each of its streams, and
-// one clock, since the ranks are threads of this process. Entries nest: tasks in spans, waits in tasks.
-ordered_json perfetto_json(const std::vector<std::unique_ptr<TraceTrack>>& tracks,
-                           const std::vector<GpuTrack>& gpu_tracks) {
-  std::int64_t start = INT64_MAX;
-  for (const auto& track : tracks)
-    for (const TraceEntry& entry : track->entries()) start = std::min(start, entry.begin);
-  for (const GpuTrack& track : gpu_tracks)
-    for (const TraceEntry& entry : track.entries) start = std::min(start, entry.begin);
-  ordered_json events = ordered_json::array();
-  std::map<int, int> streams;  // of each rank so far
-  for (const auto& track : tracks) {
-    if (track->entries().empty()) continue;
-    const int rank = std::max(0, track->rank()), stream = streams[rank]++;
-    if (stream == 0)
-      events.push_back(
-          {{"ph", "M"}, {"pid", rank}, {"name", "process_name"}, {"args", {{"name", fmt::format("rank {}", rank)}}}});
-    events.push_back({{"ph", "M"},
-                      {"pid", rank},
-                      {"tid", stream},
-                      {"name", "thread_name"},
-                      {"args", {{"name", fmt::format("stream {}", stream)}}}});
-    for (const TraceEntry& entry : track->entries()) {
-      ordered_json event = {{"ph", "X"},
-                            {"pid", rank},
-                            {"tid", stream},
-                            {"cat", category_of(entry.kind)},
-                            {"name", entry.name},
-                            {"ts", microseconds(entry.begin - start)},
-                            {"dur", microseconds(entry.end - entry.begin)}};
-      if (entry.kind == TraceKind::wait)
-        event["args"] = {{"for rank", entry.index}};
-      else if (entry.index >= 0)
-        event["args"] = {{"index", entry.index}};
-      events.push_back(std::move(event));
-    }
-  }
-  for (const GpuTrack& track : gpu_tracks) add_gpu_events(events, track, start);
-  return {{"displayTimeUnit", "ns"}, {"traceEvents", std::move(events)}};
-}
 
 struct TraceReport {
   ordered_json record;
@@ -161,33 +76,60 @@ TraceReport report_of(const std::vector<StepShares>& all, std::size_t entries) {
 void add_gpu_report(TraceReport& report, const std::vector<GpuTrack>& tracks) {
   constexpr std::size_t kMostKernels = 12;  // in the text
   std::vector<std::vector<std::string>> parts{
-      {"GPU", "kernels", "ms", "compute %", "transfer %", "idle %", "hidden transfer %"}};
+      {"GPU", "kernels", "ms", "compute %", "transfer %", "bulk-synchronous tax %", "idle %", "hidden transfer %"}};
   for (const GpuShares& one : gpu_shares(tracks)) {
     report.record["gpus"].push_back({{"device", one.device},
                                      {"kernels", one.kernels},
                                      {"seconds", one.seconds},
                                      {"compute_seconds", one.compute},
                                      {"transfer_seconds", one.transfer},
+                                     {"bulk_synchronous_tax_seconds", one.synchronous},
                                      {"idle_seconds", one.idle},
                                      {"hidden_transfer_seconds", one.hidden_transfer}});
     const auto share = [&](double seconds) {
       return fmt::format("{:.1f}", one.seconds > 0 ? 100 * seconds / one.seconds : 0);
     };
     parts.push_back({fmt::format("{}", one.device), fmt::format("{}", one.kernels),
-                     fmt::format("{:.2f}", one.seconds * 1e3), share(one.compute), share(one.transfer), share(one.idle),
-                     share(one.hidden_transfer)});
+                     fmt::format("{:.2f}", one.seconds * 1e3), share(one.compute), share(one.transfer),
+                     share(one.synchronous), share(one.idle), share(one.hidden_transfer)});
   }
-  std::vector<std::vector<std::string>> kernels{{"GPU", "calls", "ms", "us a call", "kernel"}};
+  std::vector<std::vector<std::string>> kernels{{"GPU", "calls", "ms", "us a call", "of which waits", "kernel"}};
   for (const KernelTime& one : kernel_times(tracks)) {
-    report.record["kernels"].push_back(
-        {{"device", one.device}, {"name", one.name}, {"calls", one.calls}, {"seconds", one.seconds}});
+    report.record["kernels"].push_back({{"device", one.device},
+                                        {"name", one.name},
+                                        {"calls", one.calls},
+                                        {"seconds", one.seconds},
+                                        {"waited_seconds", one.waited}});
     if (kernels.size() > kMostKernels) continue;
     kernels.push_back({fmt::format("{}", one.device), fmt::format("{}", one.calls),
                        fmt::format("{:.3f}", one.seconds * 1e3), fmt::format("{:.2f}", one.seconds * 1e6 / one.calls),
-                       one.name});
+                       fmt::format("{:.2f}", one.waited * 1e6 / one.calls), one.name});
   }
   const bool has_steps = !report.record["steps"].empty();
   report.text = (has_steps ? report.text + "\n" : "") + table_text(parts) + "\n" + table_text(kernels);
+}
+
+// Adds who waited for whom inside kernels.
+void add_wait_report(TraceReport& report, const std::vector<WaitTime>& waits) {
+  constexpr std::size_t kMostWaits = 12;  // in the text
+  std::vector<std::vector<std::string>> rows{
+      {"rank", "for rank", "calls", "blocks", "us a call", "longest us", "wait", "kernel"}};
+  for (const WaitTime& one : waits) {
+    report.record["waits"].push_back({{"device", one.device},
+                                      {"rank", one.rank},
+                                      {"for_rank", one.from},
+                                      {"kernel", one.kernel},
+                                      {"wait", one.name},
+                                      {"calls", one.calls},
+                                      {"blocks", one.blocks},
+                                      {"seconds", one.seconds},
+                                      {"longest_seconds", one.longest}});
+    if (rows.size() > kMostWaits) continue;
+    rows.push_back({fmt::format("{}", one.rank), fmt::format("{}", one.from), fmt::format("{}", one.calls),
+                    fmt::format("{:.1f}", one.blocks), fmt::format("{:.2f}", one.seconds * 1e6 / one.calls),
+                    fmt::format("{:.2f}", one.longest * 1e6), one.name, one.kernel});
+  }
+  if (!waits.empty()) report.text += "\n" + table_text(rows);
 }
 
 // Bytes per second at which one thread reads memory, as a stream's tasks do.
@@ -219,22 +161,27 @@ void run_traced(const TraceOptions& options) {
     std::unique_ptr<GpuActivity> activity;
     if (kHaveCuda && !discover_gpus().gpus.empty()) activity = of_gpus([] { return std::make_unique<GpuActivity>(); });
     status = run_heddle_command(options.command);
-    const auto [gpu_tracks, gpu_dropped] =
-        activity == nullptr ? GpuRecords{} : of_gpus([&] { return activity->collect(); });
-    std::size_t dropped = gpu_dropped;
+    auto [gpu_tracks, dropped] = activity == nullptr ? GpuRecords{} : of_gpus([&] { return activity->collect(); });
     std::size_t entries = 0;
     for (const auto& track : tracer.tracks()) {
       dropped += track->dropped();
       entries += track->entries().size();
     }
+    for (const GpuWaits& waits : tracer.gpu_waits()) dropped += waits.dropped;
     if (dropped != 0) write_stderr(fmt::format("heddle: trace: {} entries beyond the limit were dropped\n", dropped));
+    if (const std::size_t unplaced = place_waits(gpu_tracks, tracer.gpu_waits()); unplaced != 0)
+      write_stderr(
+          fmt::format("heddle: trace: {} waits inside kernels are left out: no record of their kernels\n", unplaced));
     write_file(
         options.output,
         perfetto_json(tracer.tracks(), gpu_tracks).dump(-1, ' ', true, ordered_json::error_handler_t::replace) + "\n");
     const std::vector<StepShares> shares =
         step_shares(tracer.tracks(), has_handovers(tracer.tracks()) ? reading_rate() : 0);
     report = report_of(shares, entries);
-    if (!gpu_tracks.empty()) add_gpu_report(report, gpu_tracks);
+    if (!gpu_tracks.empty()) {
+      add_gpu_report(report, gpu_tracks);
+      add_wait_report(report, wait_times(gpu_tracks));
+    }
     if (options.bars_file) write_file(*options.bars_file, step_bars_svg(shares));
   }
   if (options.report_file) write_file(*options.report_file, report.record.dump(2) + "\n");

@@ -12,12 +12,32 @@
 
 namespace heddle {
 
-// One stream of one GPU: entries of TraceKind::task in order of their begin. With PDL a kernel begins while the one ahead
-// still runs.
+// Waits of one kernel's blocks for one peer, for one reason, put together.
+struct PeerWaits {
+  std::string name;
+  int rank, from;
+  std::int64_t begin, end;  // of the first and the last of them
+  int blocks;               // that waited
+  std::int64_t sum;         // of the times that they waited
+  std::int64_t longest;     // of a block
+};
+
+// A kernel, copy or fill.
+struct GpuEntry {
+  std::string name;
+  std::int64_t begin = 0, end = 0;
+  int blocks = 0;  // of the grid; 0: no kernel
+  // As place_waits (apps/cli/gpu_waits.h) has found them: `waits` in the order of their begins, of two the longer one first, and how long the grid's
+  // blocks waited for any peer, in the mean.
+  std::vector<PeerWaits> waits;
+  std::int64_t waited = 0;
+};
+
+// One stream of one GPU, in the order of begins. With PDL a kernel begins while the one ahead still runs.
 struct GpuTrack {
   int device = 0;
   std::uint32_t stream = 0;  // CUPTI's number
-  std::vector<TraceEntry> entries;
+  std::vector<GpuEntry> entries;
 };
 
 // A kernel's name as a reader wants it: without return type, parameters and Heddle's namespaces.

@@ -69,18 +69,18 @@ std::string demangled(const char* name) {
 // What CUPTI has delivered, on a thread of its own. Its callbacks get no argument of the caller's.
 class Delivered {
  public:
-  void add(int device, std::uint32_t stream, std::string name, std::uint64_t begin, std::uint64_t end) {
+  void add(int device, std::uint32_t stream, std::string name, std::uint64_t begin, std::uint64_t end, int blocks = 0) {
     if (begin == 0 || end < begin) return;  // of which CUPTI has no times
-    std::vector<TraceEntry>& entries = streams_[{device, stream}];
+    std::vector<GpuEntry>& entries = streams_[{device, stream}];
     if (entries.size() >= TraceTrack::kMostEntries) {
       ++dropped_;
       return;
     }
-    entries.push_back({.kind = TraceKind::task,
-                       .name = std::move(name),
-                       .index = -1,
+    entries.push_back({.name = std::move(name),
                        .begin = static_cast<std::int64_t>(begin),
-                       .end = static_cast<std::int64_t>(end)});
+                       .end = static_cast<std::int64_t>(end),
+                       .blocks = blocks,
+                       .waits = {}});
   }
 
   // `dropped`: records that CUPTI had no room for.
@@ -95,7 +95,7 @@ class Delivered {
     const std::lock_guard lock(mutex_);
     GpuRecords records{.tracks = {}, .dropped = std::exchange(dropped_, 0)};
     for (auto& [place, entries] : std::exchange(streams_, {})) {
-      std::ranges::sort(entries, {}, &TraceEntry::begin);
+      std::ranges::sort(entries, {}, &GpuEntry::begin);
       records.tracks.push_back({place.first, place.second, std::move(entries)});
     }
     return records;
@@ -108,7 +108,8 @@ class Delivered {
         const auto& one = reinterpret_cast<const CUpti_ActivityKernel10&>(record);
         const auto place = names_.try_emplace(one.name);
         if (place.second) place.first->second = short_kernel_name(demangled(one.name));
-        return add(static_cast<int>(one.deviceId), one.streamId, place.first->second, one.start, one.end);
+        return add(static_cast<int>(one.deviceId), one.streamId, place.first->second, one.start, one.end,
+                   one.gridX * one.gridY * one.gridZ);
       }
       case CUPTI_ACTIVITY_KIND_MEMCPY: {
         const auto& one = reinterpret_cast<const CUpti_ActivityMemcpy6&>(record);
@@ -128,7 +129,7 @@ class Delivered {
   }
 
   std::mutex mutex_;
-  std::map<std::pair<int, std::uint32_t>, std::vector<TraceEntry>> streams_;
+  std::map<std::pair<int, std::uint32_t>, std::vector<GpuEntry>> streams_;
   std::map<std::string, std::string> names_;  // short ones, by the mangled
   std::size_t dropped_ = 0;
 };

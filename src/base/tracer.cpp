@@ -1,6 +1,7 @@
 #include "base/tracer.h"
 
 #include <chrono>
+#include <utility>
 
 #include "base/error.h"
 
@@ -50,12 +51,17 @@ TraceTrack& Tracer::new_track() {
   return *tracks_.emplace_back(std::make_unique<TraceTrack>());
 }
 
+void Tracer::add(GpuWaits waits) {
+  const std::lock_guard lock(mutex_);
+  gpu_waits_.push_back(std::move(waits));
+}
+
 void TracedWait::begin() {
   track_ = track_of_this_thread();
   if (track_ != nullptr) begin_ = trace_clock();
 }
 
-void TracedWait::end() {
+void TracedWait::record() {
   track_->set_rank(rank_);
   track_->add(TraceKind::wait, name_, from_, begin_, trace_clock());
 }

@@ -1,5 +1,5 @@
 // Records what the CPU streams of a process do while a Tracer lives: their tasks, the spans of trace.h, and waits for
-// other ranks. `heddle trace` (apps/cli/trace.cpp) makes a picture and a report of it.
+// other ranks; and what kernels of GPUs say of their own waits for other ranks. `heddle trace` (apps/cli/trace.cpp) makes a picture and a report of it.
 #pragma once
 
 #include <atomic>
@@ -56,8 +56,26 @@ class TraceTrack {
   std::size_t dropped_ = 0;
 };
 
-// At most one lives at a time (InvalidArgument otherwise). Streams that are made meanwhile record, and must end before it
-// does; tracks may be read when those streams are gone or synchronized.
+// A wait of one warp inside a kernel, for another rank. Times are of the GPU's own clock.
+struct GpuWait {
+  int rank, from;
+  int block, blocks;  // of the kernel's grid
+  std::int64_t begin, end;
+  std::string name;
+};
+
+// Of one rank (device/wait_log.h, fabric/nvlink/recorded_waits.h).
+struct GpuWaits {
+  int device = 0;
+  std::vector<GpuWait> waits;
+  std::size_t dropped = 0;  // found no room
+  // What the GPU's clock showed in each of this rank's kernels whose names end in kClockKernel, in order.
+  std::vector<std::int64_t> clocks;
+};
+inline constexpr std::string_view kClockKernel = "stamp_clock";
+
+// At most one lives at a time (InvalidArgument otherwise). Streams and fabrics that are made meanwhile record, and must
+// end before it does; tracks may be read when those streams are gone or synchronized, waits when the fabrics are gone.
 class Tracer {
  public:
   Tracer();
@@ -69,6 +87,9 @@ class Tracer {
   TraceTrack& new_track();
   const std::vector<std::unique_ptr<TraceTrack>>& tracks() const { return tracks_; }
 
+  void add(GpuWaits waits);
+  const std::vector<GpuWaits>& gpu_waits() const { return gpu_waits_; }
+
   static Tracer* active() { return active_.load(std::memory_order_acquire); }
 
  private:
@@ -76,6 +97,7 @@ class Tracer {
 
   std::mutex mutex_;
   std::vector<std::unique_ptr<TraceTrack>> tracks_;
+  std::vector<GpuWaits> gpu_waits_;
 };
 
 // The track of the stream whose task this thread runs; null: none records.
@@ -90,13 +112,18 @@ class TracedWait {
   TracedWait& operator=(const TracedWait&) = delete;
   // `rank` waits for `from`. `name` outlives this object.
   TracedWait(int rank, int from, const char* name) : rank_(rank), from_(from), name_(name) {}
-  ~TracedWait() {
-    if (track_ != nullptr) end();
-  }
+  ~TracedWait() { end(); }
+
   void begin();
+  bool is_open() const { return track_ != nullptr; }
+  void is_for(int from) { from_ = from; }  // where it is known only later which rank is late
+  void end() {
+    if (track_ != nullptr) record();
+    track_ = nullptr;
+  }
 
  private:
-  void end();
+  void record();
 
   int rank_, from_;
   const char* name_;

@@ -185,12 +185,12 @@ HEDDLE_HOST_DEVICE void push_to_each(const G& group, const P& peers, const Slots
     }
 }
 
-// One lane's wait for a packet that did not arrive at once; false when the wait has given up.
+// One lane's wait for a packet that did not arrive at once, whose trace is the caller's; false when the wait has given up.
 template <PeerAddressing P>
 HEDDLE_HOST_DEVICE bool wait_for_packet(const P& peers, int from, Tag tag, const Packet* place) {
   const auto has_come = [](std::uint64_t observed) { return observed != kEmpty; };
   for (const std::uint64_t& word : place->words)
-    if (!spin_until(peers.waits, why(peers, from, tag), &word, 0, has_come)) return false;
+    if (!spin_until(peers.waits, why(peers, from, tag), &word, 0, has_come, Untraced())) return false;
   return true;
 }
 
@@ -205,6 +205,8 @@ HEDDLE_HOST_DEVICE bool receive_some(const P& peers, Tag tag, const Slots& place
   constexpr int kQuickLooks = 8;
 #endif
   const auto place = [&](int k) { return places.first + static_cast<std::size_t>(first + k) * stride; };
+  const WaitReason reason = why(peers, first, tag);
+  TracedPeerWait wait(peers.waits, reason);
   for (int looks = 0;; ++looks) {
     bool all = true;
     unrolled<kAtOnce>([&](auto k) {
@@ -212,6 +214,12 @@ HEDDLE_HOST_DEVICE bool receive_some(const P& peers, Tag tag, const Slots& place
     });
     unrolled<kAtOnce>([&](auto k) { all = all && (!awaited(first + k) || arrived(packets[k])); });
     if (all) return places.unescape(peers, tag, first, stride, packets);
+    int late = first;  // before the trace has its say, for which packets would stay in registers
+    unrolled<kAtOnce>([&](auto k) {
+      if (awaited(first + k) && !arrived(packets[k])) late = first + k;
+    });
+    if (looks == 0) wait.begin();
+    if (wait.is_open()) wait.is_for(peers.world_rank(late));
     if (looks < kQuickLooks) continue;
     for (int k = 0; k < kAtOnce; ++k)
       if (awaited(first + k) && !wait_for_packet(peers, first + k, tag, place(k))) return false;

@@ -9,36 +9,18 @@
 //   - becomes() (fabric/team_entries.h): for a state that a rank is about to write, without a record.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <thread>
 
 #include "base/host_device.h"
-#include "base/tracer.h"
 #include "device/atomics.h"
+#include "device/clock.h"
 #include "device/group.h"
 #include "device/semaphore.h"
+#include "device/traced_wait.h"
 #include "device/wait_record.h"
 
 namespace heddle {
-
-// A clock for deadlines, per device, in nanoseconds from an arbitrary point; resolution about 1 us on a GPU.
-HEDDLE_HOST_DEVICE std::uint64_t now_nanoseconds() {
-#ifdef __CUDA_ARCH__
-  std::uint64_t nanoseconds;
-  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(nanoseconds));
-  return nanoseconds;
-#else
-  return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1));
-#endif
-}
-
-// Which rank waits for which and why, for the error.
-struct WaitReason {
-  int rank;
-  int from;
-  Tag tag;
-};
 
 // Fills the record unless another wait has. A GPU's record lies in pinned host memory: the compare-exchange decides
 // between the GPU's own waits, which needs no atomics on the bus (PCIe AtomicOps). Those would be needed only to exclude
@@ -61,11 +43,18 @@ HEDDLE_HOST_DEVICE bool another_gave_up(const WaitLimit& limit) {
   return limit.record != nullptr && atomic_load<Order::relaxed>(&limit.record->state) != WaitRecord::empty;
 }
 
+// A wait that leaves no trace of its own.
+struct Untraced {
+  HEDDLE_HOST_DEVICE void begin() const {}
+};
+
 // One thread's wait until done(value) for the value that it loads from `place` (acquire). False past the limit, which
-// it then reports, or when another wait has given up. `expected` is for the report.
-template <class Done>
+// it then reports, or when another wait has given up. `expected` is for the report. trace.begin() once a look has found
+// nothing.
+template <class Done, class Trace>
 [[nodiscard]] HEDDLE_HOST_DEVICE bool spin_until(const WaitLimit& limit, const WaitReason& reason,
-                                                 const std::uint64_t* place, std::uint64_t expected, Done done) {
+                                                 const std::uint64_t* place, std::uint64_t expected, Done done,
+                                                 Trace trace) {
   // The clock and the record cost more than the flag, so they are read only once in a while.
 #ifdef __CUDA_ARCH__
   constexpr std::uint32_t kLooksBetween = 4096;
@@ -76,15 +65,10 @@ template <class Done>
   constexpr std::uint64_t kLongestGap = 100'000'000;
   std::uint64_t last = 0;
   std::uint64_t waited = 0;
-#ifndef __CUDA_ARCH__
-  TracedWait traced(reason.rank, reason.from, reason.tag.text);
-#endif
   for (std::uint32_t looks = 1;; ++looks) {
     const std::uint64_t observed = atomic_load(place);
     if (done(observed)) return true;
-#ifndef __CUDA_ARCH__
-    if (looks == 1) traced.begin();
-#endif
+    if (looks == 1) trace.begin();
     if (looks % kLooksBetween != 0) continue;
     if (another_gave_up(limit)) return false;
     const std::uint64_t now = now_nanoseconds();
@@ -98,6 +82,12 @@ template <class Done>
     if (looks >= limit.looks_before_yield) std::this_thread::yield();
 #endif
   }
+}
+
+template <class Done>
+[[nodiscard]] HEDDLE_HOST_DEVICE bool spin_until(const WaitLimit& limit, const WaitReason& reason,
+                                                 const std::uint64_t* place, std::uint64_t expected, Done done) {
+  return spin_until(limit, reason, place, expected, done, TracedPeerWait(limit, reason));
 }
 
 // Waits until the flag is >= target.

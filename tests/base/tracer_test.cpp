@@ -51,6 +51,33 @@ TEST(Tracer, RecordsTasksSpansAndWaitsOfStreamsThatAreMadeWhileItLives) {
   EXPECT_EQ(entry_named(track, "not recorded"), nullptr);
 }
 
+TEST(Tracer, AWaitIsForTheRankThatWasLateAndEndsOnce) {
+  ThreadPool pool(1);
+  Tracer tracer;
+  Stream stream(pool);
+  stream.enqueue([](ThreadPool&) {
+    TracedWait wait(2, 3, "packets");
+    EXPECT_FALSE(wait.is_open());
+    wait.begin();
+    EXPECT_TRUE(wait.is_open());
+    wait.is_for(5);
+    wait.end();
+    EXPECT_FALSE(wait.is_open());
+  });
+  stream.synchronize();
+  const TraceTrack& track = *tracer.tracks().front();
+  ASSERT_EQ(track.entries().size(), 2u);  // the wait and its task
+  EXPECT_EQ(track.entries().front().name, "packets");
+  EXPECT_EQ(track.entries().front().index, 5);
+}
+
+TEST(Tracer, KeepsWhatKernelsSayOfTheirWaits) {
+  Tracer tracer;
+  tracer.add({.device = 1, .waits = {}, .dropped = 7, .clocks = {1, 2}});
+  ASSERT_EQ(tracer.gpu_waits().size(), 1u);
+  EXPECT_EQ(tracer.gpu_waits().front().dropped, 7u);
+}
+
 TEST(Tracer, OneAtATime) {
   const Tracer tracer;
   EXPECT_THROW(Tracer(), InvalidArgument);

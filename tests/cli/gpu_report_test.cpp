@@ -7,8 +7,13 @@
 namespace heddle {
 namespace {
 
-TraceEntry kernel(const char* name, std::int64_t begin, std::int64_t end) {
-  return {.kind = TraceKind::task, .name = name, .index = -1, .begin = begin, .end = end};
+GpuEntry kernel(const char* name, std::int64_t begin, std::int64_t end, std::int64_t waited = 0) {
+  return {.name = name, .begin = begin, .end = end, .blocks = 4, .waits = {}, .waited = waited};
+}
+
+void expect_sum(const GpuShares& shares) {
+  EXPECT_NEAR(shares.compute + shares.transfer + shares.synchronous + shares.idle, shares.seconds,
+              1e-6 * shares.seconds);
 }
 
 // GPU 0 computes on one stream and sums on another; GPU 1 only waits for its peer in a sum.
@@ -29,11 +34,27 @@ TEST(GpuShares, AddUpToTheTimeFromTheFirstKernelToTheLast) {
   EXPECT_DOUBLE_EQ(shares[0].idle, 1000e-9);            // 5000 to 6000
   EXPECT_DOUBLE_EQ(shares[0].hidden_transfer, 500e-9);  // 3500 to 4000
   EXPECT_DOUBLE_EQ(shares[1].transfer, shares[1].seconds);
+  expect_sum(shares[0]);
+}
+
+// Blocks of a GEMM that gathers waited a quarter of its time; those of a sum, half of it, while the GEMM ran and after.
+TEST(GpuShares, CountWhatBlocksWaitedAsTheBulkSynchronousTaxUnlessAnotherKernelWorks) {
+  const std::vector<GpuShares> shares =
+      gpu_shares({{0, 7, {kernel("tile_gemm", 0, 4000, 1000)}},
+                  {0, 9, {kernel("run_norm", 3000, 5000, 1000), kernel("run_collective", 7000, 7000)}}});
+  ASSERT_EQ(shares.size(), 1u);
+  EXPECT_NEAR(shares[0].compute, 3000e-9, 1e-12);           // 3/4 of 0 to 4000
+  EXPECT_NEAR(shares[0].transfer, 250e-9 + 500e-9, 1e-12);  // beside the GEMM, the quarter that it waits; alone, half
+  EXPECT_NEAR(shares[0].synchronous, 750e-9 + 500e-9, 1e-12);  // 1/4 of 0 to 3000, half of 4000 to 5000
+  EXPECT_NEAR(shares[0].idle, 2000e-9, 1e-12);
+  EXPECT_NEAR(shares[0].hidden_transfer, 250e-9, 1e-12);
+  expect_sum(shares[0]);
 }
 
 TEST(GpuShares, OfNothingAreNone) {
   EXPECT_TRUE(gpu_shares({}).empty());
   EXPECT_TRUE(kernel_times({}).empty());
+  EXPECT_TRUE(wait_times({}).empty());
 }
 
 TEST(KernelTimes, AreByNameTheLongestFirst) {

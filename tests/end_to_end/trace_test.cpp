@@ -89,6 +89,8 @@ TEST(Trace, OfABenchHasATrackForEachStreamOfEachRankAndItsStepsAddUp) {
   EXPECT_EQ(ranks, (std::set<int>{0, 1}));
   for (const char* name : {"step", "task", "linear", "thread_name", "process_name"})
     EXPECT_TRUE(names.contains(name)) << name;
+  EXPECT_TRUE(names.contains("reduce: tile") || names.contains("sum: tile"))
+      << "the fused operator's waits for its peer";
 }
 
 TEST(Trace, OfAGenerationPrintsTheSameTextAndItsStepsAddUp) {

@@ -7,12 +7,15 @@
 #include <chrono>
 #include <cstdlib>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/buffer.h"
 #include "base/copy.h"
 #include "base/error.h"
+#include "base/graph.h"
 #include "base/team.h"
+#include "base/tracer.h"
 #include "conformance/run_cases.h"
 #include "fabric/nvlink/nccl_collectives.h"
 #include "fabric/nvlink/nvlink_ranks.h"
@@ -237,6 +240,48 @@ TEST_P(Nvlink, NcclSumsAndGathers) {
     for (int rank = 0; rank < ranks; ++rank)
       EXPECT_EQ(all[kCount * static_cast<std::size_t>(rank)], static_cast<float>(rank + 1));
   });
+}
+
+int waits_as_long_as(const Tracer& tracer, std::chrono::nanoseconds shortest, int rank, int from) {
+  std::ptrdiff_t count = 0;
+  for (const GpuWaits& of_rank : tracer.gpu_waits())
+    count += std::ranges::count_if(of_rank.waits, [&](const GpuWait& wait) {
+      return wait.rank == rank && wait.from == from && wait.end - wait.begin >= shortest.count();
+    });
+  return static_cast<int>(count);
+}
+
+// Also in replays of a graph, which was captured before.
+TEST_P(Nvlink, ATraceShowsWhichRankAKernelWaitedForAndHowLong) {
+  constexpr std::chrono::nanoseconds kLate = std::chrono::milliseconds(50);
+  Tracer tracer;
+  on_gpus(2, options(), [&](Fabric& fabric, Stream& stream) {
+    Graph graph(stream, [&] { fabric.barrier(stream); });
+    for (int call = 0; call < 3; ++call) {
+      fabric.meet();
+      if (fabric.rank() == 1) std::this_thread::sleep_for(kLate);
+      if (call == 0)
+        fabric.barrier(stream);
+      else
+        graph.launch(stream);
+      fabric.synchronize(stream);
+    }
+    fabric.meet();
+  });
+  ASSERT_EQ(tracer.gpu_waits().size(), 2u);
+  EXPECT_EQ(waits_as_long_as(tracer, kLate / 2, 0, 1), 3);
+  EXPECT_EQ(waits_as_long_as(tracer, kLate / 2, 1, 0), 0);
+  for (const GpuWaits& of_rank : tracer.gpu_waits()) {
+    EXPECT_EQ(of_rank.dropped, 0u);
+    ASSERT_EQ(of_rank.clocks.size(), 2u);
+    for (const GpuWait& wait : of_rank.waits) {
+      EXPECT_EQ(wait.name, "barrier");
+      EXPECT_EQ(wait.blocks, 1);
+      EXPECT_LT(of_rank.clocks.front(), wait.begin);
+      EXPECT_LE(wait.begin, wait.end);
+      EXPECT_LT(wait.end, of_rank.clocks.back());
+    }
+  }
 }
 
 // Ranks as threads of one process on cuda:0.

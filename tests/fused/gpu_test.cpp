@@ -10,6 +10,7 @@
 
 #include "base/buffer.h"
 #include "base/error.h"
+#include "base/tracer.h"
 #include "fabric/run_ranks.h"
 #include "fused/all_gather_linear/all_gather_linear.h"
 #include "fused/gpu_cases.h"
@@ -50,32 +51,42 @@ TEST_P(FusedOnOneGpu, SurvivesRanksThatAreLateAtRandom) {
 INSTANTIATE_TEST_SUITE_P(Ranks, FusedOnOneGpu, testing::Values(1, 2, 4),
                          [](const auto& test) { return std::to_string(test.param); });
 
+// A call of two ranks with so many rows each. `before_calling(rank)` says whether the rank calls at all.
+template <class BeforeCalling>
+void gather_on_two_ranks(GatherVariant variant, std::int64_t rows, std::chrono::milliseconds deadline,
+                         BeforeCalling before_calling) {
+  constexpr std::int64_t kColumns = 64;
+  run_ranks(
+      "nvlink-ipc", 2, {.heap_bytes = std::size_t{8} << 20, .deadline = deadline}, [&](Fabric& fabric, Stream& stream) {
+        Stream transfers(fabric.device());
+        AllGatherLinear fused(fabric, {0, 1}, {.largest_shard = rows, .other = kColumns, .dtype = DType::bfloat16});
+        Buffer memory(std::size_t{4} << 20, fabric.device());
+        fabric.meet();
+        if (!before_calling(fabric.rank())) return;
+        std::byte* const at = memory.data();
+        fused({.shards = Shards::even(2 * rows, 2),
+               .x = {at, rows, kColumns, kColumns, DType::bfloat16},
+               .weight = {.blocks = {{{at + (1 << 20), kColumns}}},
+                          .out_features = kColumns,
+                          .in_features = kColumns,
+                          .dtype = DType::bfloat16},
+               .y = {at + (2 << 20), 2 * rows, kColumns, kColumns, DType::bfloat16},
+               .variant = variant},
+              Lane(stream, fabric.device_share().sms), transfers);
+        fabric.synchronize(stream);
+        fabric.meet();
+      });
+}
+
 // A rank that never calls: the other names it within the deadline, and its kernels end.
 void expect_stopped_rank_is_named(GatherVariant variant, std::int64_t rows, std::string_view waits_for) {
-  constexpr std::int64_t kColumns = 64;
   std::string message;
   try {
-    run_ranks(
-        "nvlink-ipc", 2, {.heap_bytes = std::size_t{8} << 20, .deadline = std::chrono::milliseconds(500)},
-        [&](Fabric& fabric, Stream& stream) {
-          Stream transfers(fabric.device());
-          AllGatherLinear fused(fabric, {0, 1}, {.largest_shard = rows, .other = kColumns, .dtype = DType::bfloat16});
-          Buffer memory(std::size_t{4} << 20, fabric.device());
-          fabric.meet();
-          // Stays beyond the deadline: else its own closing would be what is late first.
-          if (fabric.rank() == 1) return std::this_thread::sleep_for(std::chrono::seconds(2));
-          std::byte* const at = memory.data();
-          fused({.shards = Shards::even(2 * rows, 2),
-                 .x = {at, rows, kColumns, kColumns, DType::bfloat16},
-                 .weight = {.blocks = {{{at + (1 << 20), kColumns}}},
-                            .out_features = kColumns,
-                            .in_features = kColumns,
-                            .dtype = DType::bfloat16},
-                 .y = {at + (2 << 20), 2 * rows, kColumns, kColumns, DType::bfloat16},
-                 .variant = variant},
-                Lane(stream, fabric.device_share().sms), transfers);
-          fabric.synchronize(stream);
-        });
+    gather_on_two_ranks(variant, rows, std::chrono::milliseconds(500), [](int rank) {
+      // Stays beyond the deadline: else its own closing would be what is late first.
+      if (rank == 1) std::this_thread::sleep_for(std::chrono::seconds(2));
+      return rank != 1;
+    });
   } catch (const std::exception& error) {
     message = error.what();
   }
@@ -89,6 +100,35 @@ TEST(FusedOnOneGpuFailure, ARankThatStopsIsNamedWithinTheDeadline) {
     expect_stopped_rank_is_named(variant, kMany, "gather: tile");
   expect_stopped_rank_is_named(GatherVariant::pull, kFew, "small M: piece");
   expect_stopped_rank_is_named(GatherVariant::push, kFew, "small M: shard");
+}
+
+// A rank that calls late: the trace of the other's kernel shows the wait, its reason and its length.
+void expect_wait_for_late_rank(GatherVariant variant, std::int64_t rows, std::string_view waits_for) {
+  constexpr std::chrono::nanoseconds kLate = std::chrono::milliseconds(50);
+  Tracer tracer;
+  gather_on_two_ranks(variant, rows, std::chrono::seconds(10), [&](int rank) {
+    if (rank == 1) std::this_thread::sleep_for(kLate);
+    return true;
+  });
+  int found = 0;
+  for (const GpuWaits& of_rank : tracer.gpu_waits())
+    for (const GpuWait& wait : of_rank.waits) {
+      if (wait.end - wait.begin < kLate.count() / 2) continue;
+      EXPECT_EQ(wait.rank, 0);
+      EXPECT_EQ(wait.from, 1);
+      EXPECT_LT(wait.block, wait.blocks);
+      if (wait.name == waits_for) ++found;
+    }
+  EXPECT_GT(found, 0) << name_of(variant) << ", " << rows << " rows: no wait " << waits_for;
+}
+
+TEST(FusedOnOneGpuTrace, ShowsWaitsForALateRankInsideKernels) {
+  if (fused_gpus() < 1) GTEST_SKIP() << "needs a GPU";
+  constexpr std::int64_t kFew = 64, kMany = 320;
+  for (const GatherVariant variant : {GatherVariant::pull, GatherVariant::push, GatherVariant::copy})
+    expect_wait_for_late_rank(variant, kMany, "gather: tile");
+  expect_wait_for_late_rank(GatherVariant::pull, kFew, "small M: piece");
+  expect_wait_for_late_rank(GatherVariant::push, kFew, "small M: shard");
 }
 
 }  // namespace

@@ -121,6 +121,7 @@ NvlinkFabric::NvlinkFabric(std::unique_ptr<Fabric> host, int device, const Nvlin
     : NvlinkFabric(Unopened{}, std::move(host), device, options) {
   check_peers();
   nvlink::load_kernels(NvlinkFabric::device());
+  recorded_waits_ = std::make_unique<RecordedWaits>(NvlinkFabric::device());
   const PeerMemoryRequest request{&exchange_, device_, allocated_.size_bytes(), options_.fabric.deadline};
   memory_ = options_.memory == PeerMemoryKind::nccl_windows ? nccl_windows(request) : cuda_ipc(request);
   memory_->map();
@@ -215,6 +216,7 @@ NvlinkFabric::~NvlinkFabric() {
   }
   const bool by_exception = std::uncaught_exceptions() > exceptions_at_start_;
   const auto free = [this] {
+    recorded_waits_.reset();
     memory_.reset();
     record_.reset();
   };
@@ -242,8 +244,9 @@ NvlinkFabric::~NvlinkFabric() {
     log_warning("nvlink: rank {}: {}; the heap on cuda:{} is freed when this process ends", rank(), error.what(),
                 device_);
   }
-  static_cast<void>(memory_.release());  // kernels may still use both
+  static_cast<void>(memory_.release());  // kernels may still use all three
   static_cast<void>(record_.release());
+  static_cast<void>(recorded_waits_.release());
 }
 
 void NvlinkFabric::wait_until_idle(std::chrono::nanoseconds limit) const {
@@ -476,7 +479,9 @@ std::uint64_t* NvlinkFabric::flag_at(int peer, const std::uint64_t* flag, std::s
 }
 
 WaitLimit NvlinkFabric::waits() const {
-  return {record_->get(), static_cast<std::uint64_t>(options_.fabric.deadline.count())};
+  return {.record = record_->get(),
+          .nanoseconds = static_cast<std::uint64_t>(options_.fabric.deadline.count()),
+          .log = recorded_waits_->log()};
 }
 
 void NvlinkFabric::reject_capture(const Stream& stream, std::string_view operation) const {

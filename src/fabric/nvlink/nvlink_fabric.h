@@ -9,6 +9,7 @@
 #include "fabric/nvlink/host_exchange.h"
 #include "fabric/nvlink/nvlink.h"
 #include "fabric/nvlink/peer_memory.h"
+#include "fabric/nvlink/recorded_waits.h"
 #include "fabric/nvlink/team_table.h"
 #include "fabric/symmetric_heap.h"
 
@@ -106,6 +107,7 @@ class NvlinkFabric final : public Fabric {
   HostExchange exchange_;
   TeamTable teams_;
   std::unique_ptr<PinnedRecord> record_;
+  std::unique_ptr<RecordedWaits> recorded_waits_;
   std::unique_ptr<PeerMemory> memory_;  // null: the other ranks do not know of any memory
   SymmetricHeap allocated_;
   std::uint64_t* arrived_ = nullptr;  // [TeamTable::kMostTeams][size()], symmetric

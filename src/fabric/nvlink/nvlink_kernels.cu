@@ -94,6 +94,11 @@ __global__ void probe_read_kernel(const __grid_constant__ Peers world, const std
   seen[world.size + peer] = atomic_load<Order::acquire, Scope::system>(slots + peer);
 }
 
+// Seen by the trace's clock and by the GPU's, it tells how far they are apart.
+__global__ void stamp_clock(std::uint64_t* place) {
+  *place = now_nanoseconds();
+}
+
 // Without PDL: the kernels above know nothing of it, so they start when all that the stream did before has ended.
 template <class... Params, class... Args>
 void launch(const char* op, void (*kernel)(Params...), int blocks, int threads, Stream& stream, Args&&... args) {
@@ -144,14 +149,19 @@ void launch_probe_read(Stream& stream, const Peers& world, const std::uint64_t* 
   launch("nvlink: probe", probe_read_kernel, 1, whole_warps(world.size), stream, world, slots, seen);
 }
 
+void launch_stamp_clock(Stream& stream, std::uint64_t* place) {
+  const CurrentDevice current(stream.device().index);
+  launch("nvlink: clock", stamp_clock, 1, 1, stream, place);
+}
+
 void load_kernels(Device device) {
   const CurrentDevice current(device.index);
   const void* const kernels[] = {
-      reinterpret_cast<const void*>(&copy_kernel),      reinterpret_cast<const void*>(&store_kernel),
-      reinterpret_cast<const void*>(&add_kernel),       reinterpret_cast<const void*>(&fence_kernel),
-      reinterpret_cast<const void*>(&wait_kernel),      reinterpret_cast<const void*>(&wait_next_kernel),
-      reinterpret_cast<const void*>(&barrier_kernel),   reinterpret_cast<const void*>(&probe_write_kernel),
-      reinterpret_cast<const void*>(&probe_read_kernel)};
+      reinterpret_cast<const void*>(&copy_kernel),       reinterpret_cast<const void*>(&store_kernel),
+      reinterpret_cast<const void*>(&add_kernel),        reinterpret_cast<const void*>(&fence_kernel),
+      reinterpret_cast<const void*>(&wait_kernel),       reinterpret_cast<const void*>(&wait_next_kernel),
+      reinterpret_cast<const void*>(&barrier_kernel),    reinterpret_cast<const void*>(&probe_write_kernel),
+      reinterpret_cast<const void*>(&probe_read_kernel), reinterpret_cast<const void*>(&stamp_clock)};
   for (const void* kernel : kernels) {
     cudaFuncAttributes attributes{};
     if (const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel); error != cudaSuccess)

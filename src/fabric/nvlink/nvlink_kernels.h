@@ -43,6 +43,9 @@ constexpr std::uint64_t probe_word(std::uint64_t nonce, int writer, int reader) 
   return nonce << 16 ^ static_cast<std::uint64_t>(writer) << 8 ^ static_cast<std::uint64_t>(reader);
 }
 
+// Stores the device's clock (now_nanoseconds). The kernel is kClockKernel of base/tracer.h.
+void launch_stamp_clock(Stream& stream, std::uint64_t* place);
+
 // Loads every kernel above onto the device and sets its attributes. A first launch might do that while kernels wait for
 // this rank, and would then wait for them.
 void load_kernels(Device device);
