@@ -105,8 +105,8 @@ double predicted_microseconds(const FusedShape& shape, const GatherChoice& choic
     return 1e6 * sequential_seconds(work, machine.rates);
   const int sms = machine.sms - (choice.form == Form::pull ? choice.transfer_sms : choice.form == Form::copy ? 1 : 0);
   const double share = static_cast<double>(std::max(1, sms)) / machine.sms;
-  return 1e6 * overlapped_seconds(work, machine.rates,
-                                  share * best_efficiency(shape, choice, columns, std::max(1, sms)));
+  return 1e6 *
+         overlapped_seconds(work, machine.rates, share * best_efficiency(shape, choice, columns, std::max(1, sms)));
 }
 
 struct TunedGemm {
@@ -130,11 +130,11 @@ std::vector<TunedGemm> gemms_of(const GatherTuneOptions& options, const std::vec
                      .shared = shared},
              .dtype = options.dtype}};
   }
-  if (options.n || options.k) throw InputError("tune all-gather-linear: --model has its own --n and --k; give one or the other");
+  if (options.n || options.k)
+    throw InputError("tune all-gather-linear: --model has its own --n and --k; give one or the other");
   const std::unique_ptr<ModelSource> source = open_model(options.model);
-  const std::optional<GatherKeys> keys =
-      gather_keys_of(*source, {.model = options.model, .devices = {}, .dtype = options.model_dtype, .ranks = ranks},
-                     devices);
+  const std::optional<GatherKeys> keys = gather_keys_of(
+      *source, {.model = options.model, .devices = {}, .dtype = options.model_dtype, .ranks = ranks}, devices);
   if (!keys)
     throw_error<InputError>(
         "tune all-gather-linear: {}: --tp-mode sequence gathers no such GEMM of models with experts or latent "
@@ -225,7 +225,8 @@ void tune_gather(const GatherTuneOptions& options) {
   const std::vector<TunedGemm> gemms = gemms_of(options, devices);
   for (const TunedGemm& gemm : gemms)
     if (gemm.key.n < options.ranks)
-      throw_error<InputError>("--n {}: {} ranks divide the columns of C, and each needs one", gemm.key.n, options.ranks);
+      throw_error<InputError>("--n {}: {} ranks divide the columns of C, and each needs one", gemm.key.n,
+                              options.ranks);
   const bool to_file = options.json_file && !options.json_file->empty() && *options.json_file != "-";
   if (to_file) PendingFile{*options.json_file};  // an unwritable file is reported now
   TunedStore store(default_tuned_store_file(), machine_key(), HEDDLE_VERSION);
@@ -258,8 +259,7 @@ void add_tune_gather(CLI::App& tune) {
       "push, pull, copy or an all-gather first, and on GPUs with which tile and how many SMs");
   add_fused_options(*command, *options);
   command->add_option("--model,-m", options->model, "Tune the GEMMs of this model: its folder, or synth:NAME");
-  command
-      ->add_option("--tokens", options->tokens, "Rows of A, of all ranks; default 16,64,256,1024,4096")
+  command->add_option("--tokens", options->tokens, "Rows of A, of all ranks; default 16,64,256,1024,4096")
       ->delimiter(',')
       ->check(CLI::Range(1, static_cast<int>(kMostOfDimension)));
   add_number_option<std::int64_t>(*command, "--n", options->n, "Columns of C, of all ranks, in place of a model",

@@ -60,10 +60,14 @@ namespace h200 {
 inline constexpr double kGemmFlopsPerSm = 637e12 / 132;
 }  // namespace h200
 
-static_assert(sequential_seconds({.flops = 8, .memory_bytes = 1, .transfer_bytes = 4, .tiles = 2}, {4, 1, 2, true}) == 4);
-static_assert(overlapped_seconds({.flops = 8, .memory_bytes = 1, .transfer_bytes = 4, .tiles = 2}, {4, 1, 2, true}) == 3);
-static_assert(overlapped_seconds({.flops = 8, .memory_bytes = 1, .transfer_bytes = 4, .tiles = 2}, {4, 1, 2, false}) == 4);
-static_assert(overlapped_seconds({.flops = 80, .memory_bytes = 1, .transfer_bytes = 4, .tiles = 2}, {4, 1, 2, true}) == 20);
+static_assert(sequential_seconds({.flops = 8, .memory_bytes = 1, .transfer_bytes = 4, .tiles = 2}, {4, 1, 2, true}) ==
+              4);
+static_assert(overlapped_seconds({.flops = 8, .memory_bytes = 1, .transfer_bytes = 4, .tiles = 2}, {4, 1, 2, true}) ==
+              3);
+static_assert(overlapped_seconds({.flops = 8, .memory_bytes = 1, .transfer_bytes = 4, .tiles = 2}, {4, 1, 2, false}) ==
+              4);
+static_assert(overlapped_seconds({.flops = 80, .memory_bytes = 1, .transfer_bytes = 4, .tiles = 2}, {4, 1, 2, true}) ==
+              20);
 static_assert(tile_efficiency(256, 512, 128, 256, 4, 1.0, 128.0 * 256) == 1.0);
 static_assert(tile_efficiency(256, 512, 128, 256, 8, 1.0, 128.0 * 256) == 0.5);
 

@@ -30,9 +30,9 @@ struct SumLine {
 using SumTable = std::vector<SumLine>;  // by size; the last line has no limit
 
 struct ChoiceTables {
-  SumTable forms;      // of sums; empty: as the mode has them
-  CutOffs sums;        // of all-reduces, by bytes; empty: the default of collectives
-  DecodeTable decode;  // the attention of decode steps; empty: separate operators
+  SumTable forms;                          // of sums; empty: as the mode has them
+  CutOffs sums;                            // of all-reduces, by bytes; empty: the default of collectives
+  DecodeTable decode;                      // the attention of decode steps; empty: separate operators
   GatherTable qkv_gather, gate_up_gather;  // of sharded sums; empty: push
 };
 

@@ -114,8 +114,7 @@ GatherTable choose_gathers(const std::vector<GatherSample>& samples) {
     require(!sample.times.empty(), "no measured choice for {} rows", sample.rows);
     const GatherTime& untuned = sample.times.front();
     const GatherTime& fastest = *std::ranges::min_element(sample.times, {}, &GatherTime::microseconds);
-    const GatherTime& chosen =
-        fastest.microseconds <= kFasterByOnePercent * untuned.microseconds ? fastest : untuned;
+    const GatherTime& chosen = fastest.microseconds <= kFasterByOnePercent * untuned.microseconds ? fastest : untuned;
     table.push_back({.up_to_rows = sample.rows,
                      .choice = chosen.choice,
                      .microseconds = chosen.microseconds,

@@ -150,8 +150,8 @@ TEST(Ranks, TunedGathersAreUsedBySequence) {
   const TemporaryFolder cache;
   const EnvironmentVariable in_cache("HEDDLE_CACHE_DIR", cache.path().string());
   const std::string model = demo_model().string(), trace = (cache.path() / "trace.json").string();
-  const Arguments command{"generate",      model, "--prompt", "137 + 254 =", "--temperature", "0",
-                          "--max-tokens", "4",   "--device", "cpu"};
+  const Arguments command{"generate", model,          "--prompt", "137 + 254 =", "--temperature",
+                          "0",        "--max-tokens", "4",        "--device",    "cpu"};
   const std::string text = stdout_of(command);
   const Arguments on_ranks =
       extended(command, {"--tp", "2", "--tp-mode", "sequence", "--step-tokens", "4", "--verbose"});
@@ -176,7 +176,8 @@ TEST(Ranks, TunedGathersAreUsedBySequence) {
     for (json& versions : store.at("machines"))
       for (json& values : versions)
         for (auto& [name, value] : values.items())
-          if (name.starts_with("all_gather_linear.")) value = {{{"variant", variant}, {"tile", -1}, {"transfer_sms", 4}}};
+          if (name.starts_with("all_gather_linear."))
+            value = {{{"variant", variant}, {"tile", -1}, {"transfer_sms", 4}}};
     write_file(cache.path() / "tuned.json", store.dump());
     const ProgramResult result = run_heddle(extended({"trace", "-o", trace}, on_ranks));
     EXPECT_EQ(result.status, 0) << result.err;
@@ -197,7 +198,8 @@ TEST(Ranks, TuningGathersSaysWhatItNeeds) {
   EXPECT_THAT(error_of({}), HasSubstr("give --model M, or --n and --k"));
   EXPECT_THAT(error_of({"--n", "64"}), HasSubstr("give --model M, or --n and --k"));
   EXPECT_THAT(error_of({"--model", "synth:tiny", "--n", "64"}), HasSubstr("give one or the other"));
-  EXPECT_THAT(error_of({"--n", "64", "--k", "64", "--ranks", "1"}), HasSubstr("one rank gathers nothing; give --ranks N"));
+  EXPECT_THAT(error_of({"--n", "64", "--k", "64", "--ranks", "1"}),
+              HasSubstr("one rank gathers nothing; give --ranks N"));
   EXPECT_THAT(error_of({"--n", "1", "--k", "64"}), HasSubstr("--n 1: 2 ranks divide the columns"));
   EXPECT_THAT(error_of({"--n", "64", "--k", "64", "--tokens", "0"}), HasSubstr("--tokens"));
   EXPECT_THAT(error_of({"--n", "64", "--k", "64", "--dtype", "int8"}), HasSubstr("--dtype"));

@@ -324,7 +324,7 @@ nlohmann::ordered_json fields_of(const FusedShape& shape) {
 struct LinearBenchOptions : FusedBenchOptions {
   std::vector<int> m{1, 96};
   int transfer_sms = GatherChoice{}.transfer_sms, tile = GatherChoice{}.tile;  // of all-gather-linear
-  FusedShape shape{.n = 1024, .k = 1024};  // of the whole product
+  FusedShape shape{.n = 1024, .k = 1024};                                      // of the whole product
 };
 
 // Every rank must have something to multiply; rows may be missing.
