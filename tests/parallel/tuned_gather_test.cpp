@@ -78,6 +78,8 @@ TEST(TunedGather, StepsTakeTheTableOfEachGemmAndUntunedOnesPush) {
   EXPECT_EQ(choices_for(tables, 65, 100).qkv_gather, GatherChoice{});
   EXPECT_EQ(choices_for(tables, 64, 100).gate_up_gather.form, Form::bsp);
   EXPECT_EQ(choices_for(tables, 65, 100).gate_up_gather, kTable[1].choice);
+  const ChoiceTables fused{.forms = {{.form = SumForm::fused}}, .gate_up_gather = kTable};
+  EXPECT_EQ(choices_for(fused, 65, 100).gate_up_gather, GatherChoice{}) << "its steps gather nothing";
 }
 
 TEST(TunedGather, TheSearchBeginsWithTheUntunedChoiceAndTriesEachOnce) {
