@@ -17,6 +17,7 @@
 #include "cli/launched.h"
 #include "cli/number_option.h"
 #include "cli/output.h"
+#include "cli/tuned_gathers.h"
 #include "engine/memory_plan.h"
 #include "engine/model_tokenizer.h"
 #include "fabric/launch.h"
@@ -556,11 +557,13 @@ RankModels load(const ModelSource& source, const ModelOptions& given, EngineOpti
       engine.tables.forms = tuned_modes_here(key).sums.value_or(untuned_sums(loading.tp_mode, key.device));
       if (loading.tp_mode == TpMode::weave) engine.tables.forms = unsharded(engine.tables.forms);
     }
+    if (!follows && loading.tp_mode == TpMode::sequence) add_tuned_gathers(engine.tables, source, options, devices);
     if (!follows && loading.tp_mode != TpMode::symmetric)
       engine.tables.sums = tuned_sums_here(launched > 1, devices.front(), options.ranks);
     if (options.verbose && !follows) {
       write_stderr(fmt::format("heddle: --tp-mode {}\n", name_of(loading.tp_mode)));
       write_stderr(text_of(engine.tables));
+      if (loading.tp_mode == TpMode::sequence) write_stderr(text_of_gathers(engine.tables));
       if (loading.tp_mode == TpMode::weave) write_stderr(fmt::format("heddle: {}\n", text_of(engine.split)));
     }
   }

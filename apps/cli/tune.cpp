@@ -15,6 +15,7 @@
 #include "cli/launched.h"
 #include "cli/number_option.h"
 #include "cli/output.h"
+#include "cli/tune_gather.h"
 #include "machine/machine.h"
 #include "machine/tuned_store.h"
 #include "weights/model_source.h"
@@ -236,6 +237,8 @@ void add_tune(CLI::App& app) {
                          "Steps that would take longer than is left of so many seconds are left out; default 300",
                          {.min = 1, .max = 100000});
   decode->callback([of_decode] { tune_decode(*of_decode); });
+
+  add_tune_gather(*tune);
 }
 
 }  // namespace heddle

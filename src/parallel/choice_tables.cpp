@@ -56,6 +56,10 @@ std::string_view name_of(SumForm form) {
 StepChoices choices_for(const ChoiceTables& tables, int num_tokens, std::size_t bytes_per_token) {
   StepChoices choices;
   choices.sums = form_of(tables.forms, num_tokens);
+  if (choices.sums == SumForm::sharded || choices.sums == SumForm::of_mode) {  // no other gathers rows
+    choices.qkv_gather = gather_for(tables.qkv_gather, num_tokens);
+    choices.gate_up_gather = gather_for(tables.gate_up_gather, num_tokens);
+  }
   if (tables.sums.empty()) return choices;
   const Choice& sum = choose(tables.sums, static_cast<std::size_t>(num_tokens) * bytes_per_token);
   choices.sum_algorithm = static_cast<std::int16_t>(sum.algorithm);

@@ -11,6 +11,7 @@
 #include "collectives/algorithm.h"
 #include "parallel/decode_choice.h"
 #include "parallel/tp_mode.h"
+#include "parallel/tuned_gather.h"
 #include "parallel/tuned_split.h"
 #include "step/step_choices.h"
 
@@ -29,9 +30,10 @@ struct SumLine {
 using SumTable = std::vector<SumLine>;  // by size; the last line has no limit
 
 struct ChoiceTables {
-  SumTable forms;      // of sums; empty: as the mode has them
-  CutOffs sums;        // of all-reduces, by bytes; empty: the default of collectives
-  DecodeTable decode;  // the attention of decode steps; empty: separate operators
+  SumTable forms;                          // of sums; empty: as the mode has them
+  CutOffs sums;                            // of all-reduces, by bytes; empty: the default of collectives
+  DecodeTable decode;                      // the attention of decode steps; empty: separate operators
+  GatherTable qkv_gather, gate_up_gather;  // of sharded sums; empty: push
 };
 
 // For a step of so many tokens, for each of which blocks leave `bytes_per_token`: how ranks add.

@@ -5,10 +5,12 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/trace.h"
+#include "collectives/all_gather.h"
 #include "fabric/symmetric_heap.h"
 #include "fused/rows_of.h"
 #include "kernels/dry_run.h"
 #include "kernels/rows/swiglu.h"
+#include "parallel/tuned_gather.h"
 
 namespace heddle {
 namespace {
@@ -113,15 +115,32 @@ Hidden TokenShardStrategy::wanted_rows(const Hidden& hidden, const WantedRows& w
   return rows;
 }
 
-void TokenShardStrategy::gather(Tensor x, const Weight& weight, Tensor y, const Lane& lane) {
+void TokenShardStrategy::gather(Tensor x, const Weight& weight, const GatherChoice& choice, Tensor y,
+                                const Lane& lane) {
   const Shards shards = shards_of(x.rows);
   const int rank = communicator()->rank();
+  const Tensor own = rows_of(x, shards.begin(rank), shards.count(rank));
+  const bool even = x.rows == shards.largest() * ranks_ && x.row_stride == x.columns;
+  if (choice.form == GatherChoice::Form::bsp && even) {
+    {
+      const Span span(lane.stream, "all_gather");
+      all_gather(*communicator(),
+                 {.input = own.data,
+                  .output = x.data,
+                  .count = static_cast<std::size_t>(own.rows) * static_cast<std::size_t>(own.columns),
+                  .dtype = x.dtype},
+                 lane);
+    }
+    return LocalStrategy::linear(x, weight, LinearRole::alone, y, lane);  // NOLINT(bugprone-parent-virtual-call)
+  }
   Fused& fused = fused_for(x.rows, x.columns, x.dtype, lane);
   fused.gather({.shards = shards,
-                .x = rows_of(x, shards.begin(rank), shards.count(rank)),
+                .x = own,
                 .weight = weight,
                 .y = y,
-                .variant = GatherVariant::push},
+                .variant = gather_variant(choice).value_or(GatherVariant::push),
+                .transfer_sms = choice.transfer_sms,
+                .tile = choice.tile},
                lane, fused.transfers);
 }
 
@@ -130,7 +149,7 @@ void TokenShardStrategy::linear(Tensor x, const Weight& weight, LinearRole role,
     throw_error<InputError>("--tp-mode sequence: is not for models with experts; use --tp-mode default");
   if (role == LinearRole::qkv) keep_dry(x.rows, x.columns, x.dtype, lane);
   if (!shards_step() || !crosses_ranks(lane)) return FusedStrategy::linear(x, weight, role, y, lane);
-  if (role == LinearRole::qkv) return gather(x, weight, y, lane);
+  if (role == LinearRole::qkv) return gather(x, weight, choices().qkv_gather, y, lane);
   require(role == LinearRole::attention_output || role == LinearRole::down,
           "--tp-mode sequence: no GEMM of a block: {}", name_of(role));
   const Shards shards = shards_of(x.rows);
@@ -142,14 +161,14 @@ void TokenShardStrategy::linear(Tensor x, const Weight& weight, LinearRole role,
 
 void TokenShardStrategy::linear_swiglu(Tensor x, const Weight& weight, Tensor gate_up, Tensor y, const Lane& lane) {
   if (!shards_step() || !crosses_ranks(lane)) return FusedStrategy::linear_swiglu(x, weight, gate_up, y, lane);
-  gather(x, weight, gate_up, lane);
+  gather(x, weight, choices().gate_up_gather, gate_up, lane);
   swiglu({.gate_up = gate_up, .y = y}, lane);
 }
 
 void TokenShardStrategy::logits(Tensor x, const Weight& weight, Tensor y, const Lane& lane) {
   if (!shards_step() || !crosses_ranks(lane)) return FusedStrategy::logits(x, weight, y, lane);
   clear_rows(y, 0, y.rows, lane);
-  gather(x, weight, own_logits(y), lane);
+  gather(x, weight, GatherChoice{}, own_logits(y), lane);
   sum_over_ranks(y, lane);
 }
 

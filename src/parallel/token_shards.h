@@ -6,6 +6,9 @@
 // Rows are divided evenly, the first ranks' shards longer by one, by the number of rows alone. So a tensor of the
 // hidden state is valid in this rank's rows, and elsewhere undefined.
 //
+// Where rank 0 has chosen so for the GEMM (StepChoices::qkv_gather, gate_up_gather) the rows come by an all-gather, and
+// `linear` multiplies behind it: where all ranks have as many rows, since an all-gather takes no others.
+//
 // Steps for which rank 0 chooses so (StepChoices::sums), as small ones, are summed as FusedStrategy sums them.
 #pragma once
 
@@ -49,7 +52,7 @@ class TokenShardStrategy : public FusedStrategy {
   Shards shards_of(std::int64_t rows) const;
   void keep_dry(std::int64_t rows, std::int64_t hidden, DType activations, const Lane& lane);
   Fused& fused_for(std::int64_t rows, std::int64_t hidden, DType activations, const Lane& lane);
-  void gather(Tensor x, const Weight& weight, Tensor y, const Lane& lane);
+  void gather(Tensor x, const Weight& weight, const GatherChoice& choice, Tensor y, const Lane& lane);
   void clear_others(const Tensor& rows, const Lane& lane) const;
 
   int ranks_;

@@ -30,6 +30,19 @@ enum class SumForm : std::uint8_t {
   sharded    // norms divided by token: within the GEMMs around them
 };
 
+// How a GEMM behind a norm that is divided by token gets the rows of all ranks (SumForm::sharded): by
+// fused/all_gather_linear, whose variants and parameters these are, or by an all-gather that comes first.
+struct GatherChoice {
+  enum class Form : std::uint8_t { push, pull, copy, bsp };
+
+  Form form = Form::push;
+  std::int8_t tile = -1;          // on a GPU: of kGatherTiles; -1: by shape
+  std::uint8_t transfer_sms = 4;  // on a GPU: of pull's producer
+
+  friend auto operator<=>(const GatherChoice&,
+                          const GatherChoice&) = default;  // NOLINT(modernize-use-nullptr): compares with 0
+};
+
 struct StepChoices {
   static constexpr std::int16_t kByDefault = -1;
 
@@ -40,6 +53,9 @@ struct StepChoices {
   std::int16_t sum_threads = 512;
   // Of steps whose sequences have one new token each, in one part, whose sums are by themselves.
   DecodeChoice decode;
+  // Of SumForm::sharded: the GEMMs behind the norms of attention and of the feed-forward network.
+  GatherChoice qkv_gather;
+  GatherChoice gate_up_gather;
 
   friend auto operator<=>(const StepChoices&,
                           const StepChoices&) = default;  // NOLINT(modernize-use-nullptr): compares with 0

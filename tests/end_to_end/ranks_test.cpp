@@ -145,6 +145,67 @@ TEST(Ranks, TunedSumsAreChosenByAuto) {
   EXPECT_EQ(run_heddle({"tune", "sums", "--model", model, "--device", "cpu"}).status, 2) << "one rank";
 }
 
+// Texts stay the same whatever is chosen, and the trace shows that steps obey: an all-gather comes before a GEMM by bsp alone.
+TEST(Ranks, TunedGathersAreUsedBySequence) {
+  const TemporaryFolder cache;
+  const EnvironmentVariable in_cache("HEDDLE_CACHE_DIR", cache.path().string());
+  const std::string model = demo_model().string(), trace = (cache.path() / "trace.json").string();
+  const Arguments command{"generate", model,          "--prompt", "137 + 254 =", "--temperature",
+                          "0",        "--max-tokens", "4",        "--device",    "cpu"};
+  const std::string text = stdout_of(command);
+  const Arguments on_ranks =
+      extended(command, {"--tp", "2", "--tp-mode", "sequence", "--step-tokens", "4", "--verbose"});
+  EXPECT_THAT(run_heddle(on_ranks).err, HasSubstr("GEMM of qkv: push, as nothing is tuned"));
+
+  const ProgramResult tuned = run_heddle({"tune", "all-gather-linear", "--model", model, "--ranks", "2", "--tokens",
+                                          "4,1", "--repeats", "2", "--json", (cache.path() / "search.json").string()});
+  ASSERT_EQ(tuned.status, 0) << tuned.err;
+  EXPECT_THAT(tuned.out, AllOf(HasSubstr("predicted us"), HasSubstr("qkv"), HasSubstr("gate_up"), HasSubstr("chosen")));
+  const json search = json::parse(read_file(cache.path() / "search.json", 1 << 20)).at("results");
+  EXPECT_EQ(search.size(), 16U) << "two GEMMs, two sizes, four choices";
+  int chosen = 0;
+  for (const json& one : search) {
+    EXPECT_GT(one.at("predicted_microseconds").get<double>(), 0);
+    EXPECT_GT(one.at("microseconds").get<double>(), 0);
+    chosen += one.at("chosen").get<bool>() ? 1 : 0;
+  }
+  EXPECT_EQ(chosen, 4);
+
+  for (const std::string variant : {"push", "pull", "copy", "bsp"}) {
+    json store = json::parse(read_file(cache.path() / "tuned.json", 1 << 20));
+    for (json& versions : store.at("machines"))
+      for (json& values : versions)
+        for (auto& [name, value] : values.items())
+          if (name.starts_with("all_gather_linear."))
+            value = {{{"variant", variant}, {"tile", -1}, {"transfer_sms", 4}}};
+    write_file(cache.path() / "tuned.json", store.dump());
+    const ProgramResult result = run_heddle(extended({"trace", "-o", trace}, on_ranks));
+    EXPECT_EQ(result.status, 0) << result.err;
+    EXPECT_THAT(result.out, HasSubstr(text)) << variant;
+    EXPECT_THAT(result.err, AllOf(HasSubstr("GEMM of qkv, steps of more tokens: " + variant),
+                                  HasSubstr("GEMM of gate_up, steps of more tokens: " + variant)));
+    const bool gathers_first = read_file(trace, 64 << 20).find("\"all_gather\"") != std::string::npos;
+    EXPECT_EQ(gathers_first, variant == "bsp") << variant;
+  }
+}
+
+TEST(Ranks, TuningGathersSaysWhatItNeeds) {
+  const auto error_of = [](const Arguments& options) {
+    const ProgramResult result = run_heddle(extended({"tune", "all-gather-linear"}, options));
+    EXPECT_EQ(result.status, 2) << result.out;
+    return result.err;
+  };
+  EXPECT_THAT(error_of({}), HasSubstr("give --model M, or --n and --k"));
+  EXPECT_THAT(error_of({"--n", "64"}), HasSubstr("give --model M, or --n and --k"));
+  EXPECT_THAT(error_of({"--model", "synth:tiny", "--n", "64"}), HasSubstr("give one or the other"));
+  EXPECT_THAT(error_of({"--n", "64", "--k", "64", "--ranks", "1"}),
+              HasSubstr("one rank gathers nothing; give --ranks N"));
+  EXPECT_THAT(error_of({"--n", "1", "--k", "64"}), HasSubstr("--n 1: 2 ranks divide the columns"));
+  EXPECT_THAT(error_of({"--n", "64", "--k", "64", "--tokens", "0"}), HasSubstr("--tokens"));
+  EXPECT_THAT(error_of({"--n", "64", "--k", "64", "--dtype", "int8"}), HasSubstr("--dtype"));
+  EXPECT_THAT(error_of({"--model", "synth:mixtral-8x7b"}), HasSubstr("models with experts"));
+}
+
 // Two parts are measured with the sums that will run: those of tune sums, which are measured first where there are none.
 TEST(Ranks, StepsInTwoPartsAreMeasuredWithTheSumsThatRun) {
   const TemporaryFolder cache;

@@ -22,7 +22,9 @@ StepPlan plan_with_everything() {
                   .sum_algorithm = 2,
                   .sum_blocks = 7,
                   .sum_threads = 64,
-                  .decode = {.form = DecodeChoice::Form::clusters, .cluster = 8, .parts = 2}};
+                  .decode = {.form = DecodeChoice::Form::clusters, .cluster = 8, .parts = 2},
+                  .qkv_gather = {.form = GatherChoice::Form::bsp},
+                  .gate_up_gather = {.form = GatherChoice::Form::pull, .tile = 1, .transfer_sms = 16}};
   return plan;
 }
 

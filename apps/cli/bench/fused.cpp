@@ -89,13 +89,7 @@ std::vector<std::vector<double>> samples_of(const FusedBenchOptions& options, co
   return samples;
 }
 
-struct FusedReport {
-  ordered_json results = ordered_json::array();
-  std::vector<std::vector<std::string>> rows;
-};
-
-void measure_case(const FusedBenchOptions& options, const FusedCaseMaker& maker, const FusedRank& rank,
-                  FusedReport& report) {
+FusedMeasurement measure_case(const FusedBenchOptions& options, const FusedCaseMaker& maker, const FusedRank& rank) {
   const auto one = maker.make(rank);
   one->warm_up();
   rank.fabric.synchronize(rank.stream);
@@ -111,29 +105,48 @@ void measure_case(const FusedBenchOptions& options, const FusedCaseMaker& maker,
   }
   const std::vector<std::vector<double>> samples = samples_of(options, rank, timed);
   for (const std::vector<double>& of : samples) microseconds.push_back(most_of_ranks(median(of), rank));
-  for (std::size_t i = 0; i < one->variants().size(); ++i) {
-    const FusedCase::Variant& variant = timed[i];
+  FusedMeasurement measured;
+  for (std::size_t i = 0; i < one->variants().size(); ++i)
+    measured.variants.push_back({.name = timed[i].name,
+                                 .microseconds = microseconds[i],
+                                 .p10_microseconds = quantile(samples[i], 0.1),
+                                 .p90_microseconds = quantile(samples[i], 0.9),
+                                 .max_relative_error = errors[i],
+                                 .inter_kernel_bytes = timed[i].inter_kernel_bytes});
+  if (one->gemm()) measured.gemm_microseconds = microseconds.back();
+  rank.fabric.meet();  // memory is freed when no kernel waits any more
+  return measured;
+}
+
+struct FusedReport {
+  ordered_json results = ordered_json::array();
+  std::vector<std::vector<std::string>> rows;
+};
+
+void add_case(FusedReport& report, const ordered_json& shape, int ranks, const FusedMeasurement& measured) {
+  const std::optional<double> gemm = measured.gemm_microseconds;
+  const double bsp = measured.variants.front().microseconds;
+  for (const FusedMeasurement::Variant& variant : measured.variants) {
     ordered_json result = {{"variant", variant.name}};
-    result.update(maker.shape);
-    result.update({{"ranks", rank.fabric.size()},
-                   {"microseconds", microseconds[i]},
-                   {"p10_microseconds", quantile(samples[i], 0.1)},
-                   {"p90_microseconds", quantile(samples[i], 0.9)}});
-    if (one->gemm()) result["gemm_microseconds"] = microseconds.back();
-    result.update({{"inter_kernel_bytes", variant.inter_kernel_bytes}, {"max_relative_error", errors[i]}});
+    result.update(shape);
+    result.update({{"ranks", ranks},
+                   {"microseconds", variant.microseconds},
+                   {"p10_microseconds", variant.p10_microseconds},
+                   {"p90_microseconds", variant.p90_microseconds}});
+    if (gemm) result["gemm_microseconds"] = *gemm;
+    result.update(
+        {{"inter_kernel_bytes", variant.inter_kernel_bytes}, {"max_relative_error", variant.max_relative_error}});
     report.results.push_back(std::move(result));
     std::vector<std::string> row;
-    row.reserve(maker.shape.size() + 5);
-    for (const auto& field : maker.shape) row.push_back(field.is_string() ? field.get<std::string>() : field.dump());
-    const double bsp = microseconds.front();
+    row.reserve(shape.size() + 5);
+    for (const auto& field : shape) row.push_back(field.is_string() ? field.get<std::string>() : field.dump());
     for (std::string cell :
-         {variant.name, fmt::format("{:.1f}", microseconds[i]), fmt::format("{:.2f}", bsp / microseconds[i]),
-          one->gemm() ? fmt::format("{:.2f}", microseconds[i] / microseconds.back()) : std::string("-"),
-          fmt::format("{:.1e}", errors[i])})
+         {variant.name, fmt::format("{:.1f}", variant.microseconds), fmt::format("{:.2f}", bsp / variant.microseconds),
+          gemm ? fmt::format("{:.2f}", variant.microseconds / *gemm) : std::string("-"),
+          fmt::format("{:.1e}", variant.max_relative_error)})
       row.push_back(std::move(cell));
     report.rows.push_back(std::move(row));
   }
-  rank.fabric.meet();  // memory is freed when no kernel waits any more
 }
 
 std::vector<std::string_view> parts_between_commas(std::string_view text) {
@@ -222,12 +235,8 @@ std::vector<Device> require_devices(const FusedBenchOptions& options) {
   return devices;
 }
 
-void run_fused_bench(const std::string& kind, const FusedBenchOptions& options, const std::vector<Device>& devices,
-                     const std::vector<FusedCaseMaker>& cases) {
-  ordered_json record = bench_record(kind, {});
-  for (const char* field : {"model", "threads", "dtype", "compute"}) record.erase(field);
-  const bool to_file = options.json_file && !options.json_file->empty() && *options.json_file != "-";
-  if (to_file) PendingFile{*options.json_file};  // an unwritable file is reported now
+std::vector<FusedMeasurement> measure_fused(const FusedBenchOptions& options, const std::vector<Device>& devices,
+                                            const std::vector<FusedCaseMaker>& cases) {
   const int ranks = options.num_ranks();
   const bool on_gpu = devices.front().kind == DeviceKind::cuda;
   CommunicatorOptions of_communicator{.vendor = false};
@@ -238,7 +247,7 @@ void run_fused_bench(const std::string& kind, const FusedBenchOptions& options, 
   std::size_t heap = 0;
   for (const FusedCaseMaker& one : cases) heap = std::max(heap, one.heap_bytes);
   heap += Communicator::heap_bytes(ranks, devices.front(), of_communicator) + (std::size_t{1} << 20);
-  FusedReport report;
+  std::vector<FusedMeasurement> of_rank_0;
   const auto measure_on = [&](Fabric& fabric, Stream& stream) {
     std::optional<ThreadPool> pool;
     if (!on_gpu) pool.emplace(1);
@@ -248,10 +257,11 @@ void run_fused_bench(const std::string& kind, const FusedBenchOptions& options, 
     const Workspace of_lane{workspace.data(), workspace.size_bytes()};
     const Lane lane = on_gpu ? Lane(stream, fabric.device_share().sms, of_lane) : Lane(stream);
     Communicator communicator(fabric, whole_team(fabric), stream, of_communicator);
-    FusedReport mine;
+    std::vector<FusedMeasurement> mine;
+    mine.reserve(cases.size());
     for (const FusedCaseMaker& one : cases)
-      measure_case(options, one, {fabric, stream, transfers, communicator, lane, values}, mine);
-    if (fabric.rank() == 0) report = std::move(mine);
+      mine.push_back(measure_case(options, one, {fabric, stream, transfers, communicator, lane, values}));
+    if (fabric.rank() == 0) of_rank_0 = std::move(mine);
   };
   const FabricOptions of_fabric{.heap_bytes = heap, .deadline = std::chrono::seconds(60)};
   if (on_gpu) {
@@ -262,7 +272,20 @@ void run_fused_bench(const std::string& kind, const FusedBenchOptions& options, 
   } else {
     run_ranks("shm", options.ranks, of_fabric, measure_on);
   }
-  if (report.rows.empty()) return;  // a rank other than 0, in a process of its own
+  return of_rank_0;
+}
+
+void run_fused_bench(const std::string& kind, const FusedBenchOptions& options, const std::vector<Device>& devices,
+                     const std::vector<FusedCaseMaker>& cases) {
+  ordered_json record = bench_record(kind, {});
+  for (const char* field : {"model", "threads", "dtype", "compute"}) record.erase(field);
+  const bool to_file = options.json_file && !options.json_file->empty() && *options.json_file != "-";
+  if (to_file) PendingFile{*options.json_file};  // an unwritable file is reported now
+  const int ranks = options.num_ranks();
+  const std::vector<FusedMeasurement> measured = measure_fused(options, devices, cases);
+  if (measured.empty()) return;  // a rank other than 0, in a process of its own
+  FusedReport report;
+  for (std::size_t i = 0; i < cases.size(); ++i) add_case(report, cases[i].shape, ranks, measured[i]);
   record["device"] = options.devices;
   record["ranks"] = ranks;
   record["results"] = report.results;

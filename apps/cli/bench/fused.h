@@ -91,7 +91,24 @@ void add_fused_options(CLI::App& command, FusedBenchOptions& options);
 // A device for each rank. Throws InputError for devices on which its ranks cannot run.
 std::vector<Device> require_devices(const FusedBenchOptions& options);
 
-// Measures every variant of every case and writes the record.
+// What was measured of a case, on the slowest rank.
+struct FusedMeasurement {
+  struct Variant {
+    std::string name;
+    double microseconds = 0;
+    double p10_microseconds = 0, p90_microseconds = 0;  // of rank 0
+    double max_relative_error = 0;
+    std::int64_t inter_kernel_bytes = 0;
+  };
+  std::vector<Variant> variants;            // of FusedCase, in its order
+  std::optional<double> gemm_microseconds;  // of cases that have one
+};
+
+// Measures every variant of every case, interleaved. Empty in a process that is another rank than 0.
+std::vector<FusedMeasurement> measure_fused(const FusedBenchOptions& options, const std::vector<Device>& devices,
+                                            const std::vector<FusedCaseMaker>& cases);
+
+// Measures and writes the record; the first variant is what the others are compared with.
 void run_fused_bench(const std::string& kind, const FusedBenchOptions& options, const std::vector<Device>& devices,
                      const std::vector<FusedCaseMaker>& cases);
 

@@ -8,6 +8,7 @@
 #include "base/copy.h"
 #include "base/error.h"
 #include "cli/bench/fused.h"
+#include "cli/bench/fused_gather.h"
 #include "cli/bench/operands.h"
 #include "cli/bench/place_pieces.h"
 #include "cli/format_text.h"
@@ -37,15 +38,6 @@ std::string name_of(FusedOperator fused) {
   }
   return "?";
 }
-
-// C [m, n] = A [m, k] times the transpose of W [n, k], as a whole: each rank holds its shards.
-struct FusedShape {
-  std::int64_t m = 0, n = 0, k = 0;
-  Sharded sharded = Sharded::columns;
-  DType dtype = DType::float32;
-  DeviceKind device = DeviceKind::cpu;  // of the ranks
-  int transfer_sms = AllGatherLinearParams{}.transfer_sms, tile = -1;
-};
 
 constexpr std::uint32_t kA = 1, kW = 2;  // matrices, for hashed_element
 
@@ -149,7 +141,7 @@ AllGatherLinearLimits gather_limits(const FusedShape& shape, int ranks) {
 
 class GatherCase final : public LinearCase {
  public:
-  GatherCase(const FusedShape& shape, const FusedRank& rank)
+  GatherCase(const FusedShape& shape, const std::vector<GatherWay>& ways, const FusedRank& rank)
       : LinearCase(shape, rank),
         of_rows_(shape.sharded == Sharded::rows),
         shards_(Shards::even(of_rows_ ? shape.m : shape.k, rank.fabric.size())),
@@ -166,18 +158,23 @@ class GatherCase final : public LinearCase {
     first_column_ = columns_.begin(me());
     // The gathered A is written and read, and, where it is moved to its place, once more.
     const auto gathered = static_cast<std::int64_t>(bytes_of(shape.m, shape.k, x_.tensor().dtype));
-    variants_.push_back({"bsp", [this] { call_pair(); }, (gathers_in_place() ? 2 : 4) * gathered});
-    for (const GatherVariant variant : {GatherVariant::pull, GatherVariant::push, GatherVariant::copy})
-      variants_.push_back({std::string(name_of(variant)), [this, variant] {
+    for (const GatherWay& way : ways) {
+      const std::optional<GatherVariant> variant = gather_variant(way.choice);
+      if (!variant) {
+        variants_.push_back({way.name, [this] { call_pair(); }, (gathers_in_place() ? 2 : 4) * gathered});
+        continue;
+      }
+      variants_.push_back({way.name, [this, variant = *variant, choice = way.choice] {
                              fused_({.shards = shards_,
                                      .x = x_.tensor(),
                                      .weight = weight_.weight(),
                                      .y = y_.tensor(),
                                      .variant = variant,
-                                     .transfer_sms = shape_.transfer_sms,
-                                     .tile = shape_.tile},
+                                     .transfer_sms = choice.transfer_sms,
+                                     .tile = choice.tile},
                                     rank_.lane, rank_.transfers);
                            }});
+    }
     gemm_ = [this] { multiply_gathered(); };
   }
 
@@ -304,11 +301,6 @@ class ReduceCase final : public LinearCase {
   std::optional<LinearAllReduce> reduce_;
 };
 
-std::unique_ptr<FusedCase> make_case(FusedOperator fused, const FusedShape& shape, const FusedRank& rank) {
-  if (fused == FusedOperator::all_gather_linear) return std::make_unique<GatherCase>(shape, rank);
-  return std::make_unique<ReduceCase>(fused, shape, rank);
-}
-
 std::size_t heap_bytes_of(FusedOperator fused, const FusedShape& shape, int ranks, DeviceKind device) {
   switch (fused) {
     case FusedOperator::all_gather_linear:
@@ -321,11 +313,18 @@ std::size_t heap_bytes_of(FusedOperator fused, const FusedShape& shape, int rank
   return 0;
 }
 
-constexpr std::int64_t kMostOfDimension = std::int64_t{1} << 20;
+nlohmann::ordered_json fields_of(const FusedShape& shape) {
+  return {{"m", shape.m},
+          {"n", shape.n},
+          {"k", shape.k},
+          {"shard", shape.sharded == Sharded::rows ? "m" : "k"},
+          {"dtype", name_of(shape.dtype)}};
+}
 
 struct LinearBenchOptions : FusedBenchOptions {
   std::vector<int> m{1, 96};
-  FusedShape shape{.n = 1024, .k = 1024};  // of the whole product
+  int transfer_sms = GatherChoice{}.transfer_sms, tile = GatherChoice{}.tile;  // of all-gather-linear
+  FusedShape shape{.n = 1024, .k = 1024};                                      // of the whole product
 };
 
 // Every rank must have something to multiply; rows may be missing.
@@ -339,6 +338,25 @@ void require_shapes(FusedOperator fused, const LinearBenchOptions& options) {
     throw_error<InputError>("--k {}: {} ranks divide the {} columns of A, and each needs one", shape.k, ranks, shape.k);
 }
 
+std::vector<GatherWay> ways_of(const LinearBenchOptions& options) {
+  using Form = GatherChoice::Form;
+  const auto tile = static_cast<std::int8_t>(options.tile);
+  const auto sms = static_cast<std::uint8_t>(options.transfer_sms);
+  std::vector<GatherWay> ways;
+  for (const Form form : {Form::bsp, Form::pull, Form::push, Form::copy})
+    ways.push_back(
+        {text_of(GatherChoice{.form = form}), GatherChoice{.form = form, .tile = tile, .transfer_sms = sms}});
+  return ways;
+}
+
+FusedCaseMaker reduce_case(FusedOperator fused, const FusedShape& shape, int ranks) {
+  return {.shape = fields_of(shape),
+          .heap_bytes = heap_bytes_of(fused, shape, ranks, shape.device),
+          .make = [fused, shape](const FusedRank& rank) -> std::unique_ptr<FusedCase> {
+            return std::make_unique<ReduceCase>(fused, shape, rank);
+          }};
+}
+
 void run_linear_bench(FusedOperator fused, const LinearBenchOptions& options) {
   const std::vector<Device> devices = require_devices(options);
   require_shapes(fused, options);
@@ -347,13 +365,9 @@ void run_linear_bench(FusedOperator fused, const LinearBenchOptions& options) {
     FusedShape shape = options.shape;
     shape.m = m;
     shape.device = devices.front().kind;
-    cases.push_back({.shape = {{"m", shape.m},
-                               {"n", shape.n},
-                               {"k", shape.k},
-                               {"shard", shape.sharded == Sharded::rows ? "m" : "k"},
-                               {"dtype", name_of(shape.dtype)}},
-                     .heap_bytes = heap_bytes_of(fused, shape, options.num_ranks(), shape.device),
-                     .make = [fused, shape](const FusedRank& rank) { return make_case(fused, shape, rank); }});
+    cases.push_back(fused == FusedOperator::all_gather_linear
+                        ? gather_case(shape, options.num_ranks(), ways_of(options))
+                        : reduce_case(fused, shape, options.num_ranks()));
   }
   run_fused_bench(name_of(fused), options, devices, cases);
 }
@@ -387,10 +401,10 @@ void add_linear_benchmark(CLI::App& bench, FusedOperator fused, const std::strin
           "Of A and W; default float32. On the CPU A is float32 where W is float16")
       ->check(CLI::IsMember({"float32", "bfloat16", "float16"}));
   if (fused == FusedOperator::all_gather_linear) {
-    add_number_option<int>(*command, "--tile", options->shape.tile,
+    add_number_option<int>(*command, "--tile", options->tile,
                            "Of the GEMM on GPUs, as kGatherTiles numbers them; default -1, by shape",
                            {.min = -1, .max = 15});
-    add_number_option<int>(*command, "--transfer-sms", options->shape.transfer_sms,
+    add_number_option<int>(*command, "--transfer-sms", options->transfer_sms,
                            "SMs of a GPU that offer tiles for pull, or push them to the plain kernel; default 4",
                            {.min = 1, .max = 64});
   }
@@ -398,6 +412,14 @@ void add_linear_benchmark(CLI::App& bench, FusedOperator fused, const std::strin
 }
 
 }  // namespace
+
+FusedCaseMaker gather_case(const FusedShape& shape, int ranks, const std::vector<GatherWay>& ways) {
+  return {.shape = fields_of(shape),
+          .heap_bytes = heap_bytes_of(FusedOperator::all_gather_linear, shape, ranks, shape.device),
+          .make = [shape, ways](const FusedRank& rank) -> std::unique_ptr<FusedCase> {
+            return std::make_unique<GatherCase>(shape, ways, rank);
+          }};
+}
 
 void add_fused_linear_benchmarks(CLI::App& bench) {
   add_linear_benchmark(bench, FusedOperator::all_gather_linear,
