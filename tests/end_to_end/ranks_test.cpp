@@ -171,13 +171,13 @@ TEST(Ranks, TunedGathersAreUsedBySequence) {
   }
   EXPECT_EQ(chosen, 4);
 
-  for (const std::string variant : {"push", "pull", "copy", "bsp"}) {
+  for (const std::string& variant : std::vector<std::string>{"push", "pull", "copy", "bsp"}) {
     json store = json::parse(read_file(cache.path() / "tuned.json", 1 << 20));
     for (json& versions : store.at("machines"))
       for (json& values : versions)
         for (auto& [name, value] : values.items())
           if (name.starts_with("all_gather_linear."))
-            value = {{{"variant", variant}, {"tile", -1}, {"transfer_sms", 4}}};
+            value = json::array({{{"variant", variant}, {"tile", -1}, {"transfer_sms", 4}}});
     write_file(cache.path() / "tuned.json", store.dump());
     const ProgramResult result = run_heddle(extended({"trace", "-o", trace}, on_ranks));
     EXPECT_EQ(result.status, 0) << result.err;
