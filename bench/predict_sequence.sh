@@ -16,12 +16,11 @@ done
 
 # predict NAME MACHINESxGPUS TOKENSxHEAD_DIM GBPS_OF_A_GPU ARGUMENTS...: each strategy with its fastest degree.
 predict() {
-  local name=$1 machines=${2%x*} gpus=${2#*x} tokens=${3%x*} head_dim=${3#*x} gbps=$4 pieces=${3%x*}
+  local name=$1 machines=${2%x*} gpus=${2#*x} tokens=${3%x*} head_dim=${3#*x} gbps=$4
   shift 4
-  if [ "$pieces" = 4608 ]; then pieces=9216; fi  # the shortest that figure 12 has on one H200
   "$heddle" bench sequence-attention --figure 7 --predict --machines "$machines" --gpus "$gpus" --tokens "$tokens" --heads 24 \
     --head-dim "$head_dim" --rates $results/sequence-rates-h200.json \
-    --rates "$results/sequence-figure-12-$pieces-x-$head_dim-h200.json" \
+    --rates "$results/sequence-figure-12-$tokens-x-$head_dim-h200.json" \
     --machine-gbps "$(awk "BEGIN { print $gbps * $gpus }")" "$@" \
     --json "$results/sequence-predicted-h200-$name-${machines}x$gpus-$tokens-x-$head_dim.json" >/dev/null
 }

@@ -110,7 +110,7 @@ def layers(folder):
 PREDICTED = """## Predicted for H200s
 
 The same layers, each strategy with the degree that is predicted to be its fastest, from rates that records have: attention's of figure 12
-at that length (at 4608 tokens that of 9216), NVLink's of the collectives, and what state that is carried from call to call costs
+at that length, NVLink's of the collectives, and what state that is carried from call to call costs
 (`bench/sequence_rates.py`; `bench/predict_sequence.sh` has the commands). `alone` is the fastest strategy's computation without
 transfers, and `exposed` how much longer its layer takes, of `alone`. No 4 H200s have been measured.
 """
