@@ -557,7 +557,9 @@ RankModels load(const ModelSource& source, const ModelOptions& given, EngineOpti
       engine.tables.forms = tuned_modes_here(key).sums.value_or(untuned_sums(loading.tp_mode, key.device));
       if (loading.tp_mode == TpMode::weave) engine.tables.forms = unsharded(engine.tables.forms);
     }
-    if (!follows && loading.tp_mode == TpMode::sequence) add_tuned_gathers(engine.tables, source, options, devices);
+    // Measured between threads of one process.
+    if (launched == 1 && loading.tp_mode == TpMode::sequence)
+      add_tuned_gathers(engine.tables, source, options, devices);
     if (!follows && loading.tp_mode != TpMode::symmetric)
       engine.tables.sums = tuned_sums_here(launched > 1, devices.front(), options.ranks);
     if (options.verbose && !follows) {

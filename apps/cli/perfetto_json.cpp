@@ -69,11 +69,12 @@ class GpuThread {
                        {"args", std::move(args)}});
   }
 
-  // A wait that began within another and ended behind it is drawn from that one's end.
+  // A wait that began within another and ended behind it is drawn from that one's end, and those that follow not before it.
   void add_waits(const GpuEntry& kernel, std::int64_t kernel_begin) {
     std::vector<std::int64_t> ends;  // of the slices that are open, the innermost last
+    std::int64_t begin = kernel_begin;
     for (const PeerWaits& waits : kernel.waits) {
-      std::int64_t begin = std::max(waits.begin, kernel_begin);
+      begin = std::max(begin, waits.begin);
       while (!ends.empty() && (ends.back() <= begin || ends.back() < waits.end)) {
         begin = std::max(begin, ends.back());
         ends.pop_back();

@@ -182,8 +182,8 @@ class SearchTable {
   ordered_json results_ = ordered_json::array();
 };
 
-void tune_gemm(const TunedGemm& gemm, const GatherTuneOptions& options, const std::vector<Device>& devices,
-               const Machine& machine, TunedStore& store, SearchTable& search) {
+GatherTable tune_gemm(const TunedGemm& gemm, const GatherTuneOptions& options, const std::vector<Device>& devices,
+                      const Machine& machine, SearchTable& search) {
   std::vector<FusedShape> shapes;
   std::vector<std::vector<GatherChoice>> choices;
   std::vector<FusedCaseMaker> cases;
@@ -194,7 +194,7 @@ void tune_gemm(const TunedGemm& gemm, const GatherTuneOptions& options, const st
                       .sharded = Sharded::rows,
                       .dtype = gemm.dtype,
                       .device = devices.front().kind});
-    choices.push_back(gather_choices(devices.front().kind, rows));
+    choices.push_back(gather_choices(gemm.key, rows));
     std::vector<GatherWay> ways;
     for (const GatherChoice& choice : choices.back()) ways.push_back({text_of(choice), choice});
     cases.push_back(gather_case(shapes.back(), options.ranks, ways));
@@ -208,14 +208,14 @@ void tune_gemm(const TunedGemm& gemm, const GatherTuneOptions& options, const st
       sample.times.push_back({choices[i][j], measured[i].variants[j].microseconds});
     }
   }
-  const GatherTable table = choose_gathers(samples);
-  put_tuned_gathers(store, gemm.key, table);
+  GatherTable table = choose_gathers(samples);
   for (std::size_t i = 0; i < samples.size(); ++i) {
     std::vector<double> predicted;
     for (const GatherTime& time : samples[i].times)
       predicted.push_back(predicted_microseconds(shapes[i], time.choice, options.ranks, machine));
     search.add(gemm, shapes[i], samples[i], table[i].choice, predicted);
   }
+  return table;
 }
 
 void tune_gather(const GatherTuneOptions& options) {
@@ -233,7 +233,9 @@ void tune_gather(const GatherTuneOptions& options) {
   const Machine machine = devices.front().kind == DeviceKind::cpu ? machine_of_cpu_ranks(store, options.ranks)
                                                                   : machine_of_gpu_ranks(devices);
   SearchTable search;
-  for (const TunedGemm& gemm : gemms) tune_gemm(gemm, options, devices, machine, store, search);
+  std::vector<GatherTable> tables;
+  for (const TunedGemm& gemm : gemms) tables.push_back(tune_gemm(gemm, options, devices, machine, search));
+  for (std::size_t i = 0; i < gemms.size(); ++i) put_tuned_gathers(store, gemms[i].key, tables[i]);
 
   ordered_json record = bench_record("tune all-gather-linear", {});
   for (const char* field : {"model", "threads", "dtype", "compute"}) record.erase(field);
@@ -253,6 +255,7 @@ void tune_gather(const GatherTuneOptions& options) {
 
 void add_tune_gather(CLI::App& tune) {
   const auto options = std::make_shared<GatherTuneOptions>();
+  options->largest_bytes = std::size_t{4} << 20;  // as the engine's communicators have it, on which bsp's rounds depend
   CLI::App* command = tune.add_subcommand(
       "all-gather-linear",
       "How the GEMMs behind norms that are divided by token get the rows of all ranks fastest (--tp-mode sequence): by "

@@ -27,7 +27,7 @@ struct GpuEntry {
   std::string name;
   std::int64_t begin = 0, end = 0;
   int blocks = 0;  // of the grid; 0: no kernel
-  // As place_waits (apps/cli/gpu_waits.h) has found them: `waits` in the order of their begins, of two the longer one first, and how long the grid's
+  // Empty until somebody places them: in the order of their begins, of two the longer one first; and how long the grid's
   // blocks waited for any peer, in the mean.
   std::vector<PeerWaits> waits;
   std::int64_t waited = 0;

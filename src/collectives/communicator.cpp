@@ -307,11 +307,11 @@ void Communicator::compare_members(const std::byte* members, Stream& stream) {
               "the same ranks in the same order",
               rank, text_of(team_of(rank)), member, text_of(team_of(member)));
       const int sms = row_of(rank).back(), others = row_of(member).back();
-      require(
-          sms == others,
-          "communicator: rank {} has {} SMs, rank {} has {}: ranks of a team need as many, because the blocks of a "
-          "collective follow from them; give each rank a GPU of the same model, for example by CUDA_VISIBLE_DEVICES",
-          rank, sms, member, others);
+      require(sms == others,
+              "communicator: rank {} has {} SMs, rank {} has {}: ranks of a team need as many, because the blocks of a "
+              "collective follow from them; give each rank a GPU of the same model, for example by "
+              "CUDA_VISIBLE_DEVICES, and as many ranks to each GPU",
+              rank, sms, member, others);
     }
 }
 

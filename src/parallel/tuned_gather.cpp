@@ -86,13 +86,15 @@ std::string text_of(const GatherChoice& choice) {
   return text;
 }
 
-std::vector<GatherChoice> gather_choices(DeviceKind device, std::int64_t rows) {
-  const bool by_tiles = device == DeviceKind::cuda && rows > gather_first_rows(true);
+std::vector<GatherChoice> gather_choices(const GatherKey& key, std::int64_t rows) {
+  const bool by_tiles = key.device == DeviceKind::cuda && rows > gather_first_rows(true);
   std::vector<GatherChoice> choices;
   for (const Form form : {Form::push, Form::pull, Form::copy, Form::bsp}) {
+    if (form == Form::bsp && rows % key.ranks != 0) continue;
     choices.push_back({.form = form});
     if (!by_tiles || form == Form::bsp) continue;
-    for (std::int8_t tile = 0; tile < std::ssize(kGatherTiles); ++tile) choices.push_back({.form = form, .tile = tile});
+    for (std::int8_t tile = 0; tile < std::ssize(kGatherTiles); ++tile)
+      if (!key.shared || kGatherTiles[tile].cluster == 1) choices.push_back({.form = form, .tile = tile});
     if (form != Form::pull) continue;  // the GEMM itself pushes, and copy has copy engines
     for (const int sms : kTransferSms)
       if (sms != GatherChoice{}.transfer_sms)

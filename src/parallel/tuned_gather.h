@@ -33,8 +33,9 @@ std::string text_of(const GatherChoice& choice);
 std::optional<GatherVariant> gather_variant(const GatherChoice& choice);
 
 // What is tried for A of so many rows, the untuned choice first: the forms; on a GPU also the tiles of the GEMM and pull's
-// SMs, where the rows are so many that both matter (gather_first_rows).
-std::vector<GatherChoice> gather_choices(DeviceKind device, std::int64_t rows);
+// SMs, where the rows are so many that both matter (gather_first_rows). Without what the ranks would not run as it is named:
+// bsp of rows that they do not divide, and tiles of clusters where they share a GPU.
+std::vector<GatherChoice> gather_choices(const GatherKey& key, std::int64_t rows);
 
 struct GatherTime {
   GatherChoice choice;

@@ -66,6 +66,7 @@ TEST(WaitLog, CountsWaitsThatFindNoRoom) {
   EXPECT_EQ(log->taken, kBlockThreads * kEach);
   for (std::size_t i = 0; i < kCapacity; ++i) {
     const WaitStamp& stamp = log->stamps()[i];
+    EXPECT_GT(stamp.begin, 0u);
     EXPECT_EQ(stamp.end, stamp.begin + stamp.block);
   }
 }

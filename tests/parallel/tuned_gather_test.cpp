@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "fused/all_gather_linear/all_gather_linear_sm90.h"
 #include "machine/tuned_store.h"
 #include "parallel/choice_tables.h"
 
@@ -85,12 +86,22 @@ TEST(TunedGather, StepsTakeTheTableOfEachGemmAndUntunedOnesPush) {
 TEST(TunedGather, TheSearchBeginsWithTheUntunedChoiceAndTriesEachOnce) {
   for (const DeviceKind device : {DeviceKind::cpu, DeviceKind::cuda})
     for (const int rows : {1, 512, 513}) {
-      std::vector<GatherChoice> choices = gather_choices(device, rows);
+      std::vector<GatherChoice> choices = gather_choices({.ranks = 1, .device = device}, rows);
       EXPECT_EQ(choices.front(), GatherChoice{});
       std::ranges::sort(choices);
       EXPECT_EQ(std::ranges::adjacent_find(choices), choices.end());
       EXPECT_EQ(choices.size() > 4, device == DeviceKind::cuda && rows > 512) << "tiles and SMs matter there alone";
     }
+}
+
+TEST(TunedGather, TheSearchLeavesOutWhatRanksWouldNotRunAsItIsNamed) {
+  const auto has_bsp = [](const GatherKey& key, int rows) {
+    return std::ranges::any_of(gather_choices(key, rows), [](const GatherChoice& c) { return c.form == Form::bsp; });
+  };
+  EXPECT_TRUE(has_bsp({.ranks = 3}, 99));
+  EXPECT_FALSE(has_bsp({.ranks = 3}, 100)) << "an all-gather takes pieces of one length";
+  for (const GatherChoice& choice : gather_choices({.ranks = 2, .device = DeviceKind::cuda, .shared = true}, 1024))
+    EXPECT_TRUE(choice.tile < 0 || kGatherTiles[choice.tile].cluster == 1) << text_of(choice);
 }
 
 TEST(TunedGather, AChoiceIsNamedByWhatDiffersFromTheUntunedOne) {

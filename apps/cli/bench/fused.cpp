@@ -241,7 +241,7 @@ std::vector<FusedMeasurement> measure_fused(const FusedBenchOptions& options, co
   const bool on_gpu = devices.front().kind == DeviceKind::cuda;
   CommunicatorOptions of_communicator{.vendor = false};
   if (on_gpu) {  // calls are captured in graphs, so hosts compare none
-    of_communicator.largest_bytes = std::size_t{16} << 20;
+    of_communicator.largest_bytes = options.largest_bytes;
     of_communicator.checked_calls = 0;
   }
   std::size_t heap = 0;

@@ -81,6 +81,7 @@ struct FusedBenchOptions {
   std::string devices = "cpu";
   int repeats = 20;
   std::optional<std::string> json_file;
+  std::size_t largest_bytes = std::size_t{16} << 20;  // of the communicator on GPUs
 
   int num_ranks() const;  // of the run
 };

@@ -197,7 +197,7 @@ class GatherCase final : public LinearCase {
     if (!even) enqueue_copy(rank_.stream, piece_.tensor().data, x.data, bytes_of(x.rows, x.columns, x.dtype));
     const auto count = static_cast<std::size_t>(largest_rows() * largest_columns());
     all_gather(rank_.communicator, {even ? x.data : piece_.tensor().data, pieces_.tensor().data, count, x.dtype},
-               rank_.stream);
+               rank_.lane);
     if (!in_place)
       place_pieces({.shards = shards_,
                     .of_rows = of_rows_,

@@ -42,7 +42,7 @@ RecordedWaits::RecordedWaits(Device device) : device_(device), tracer_(Tracer::a
 }
 
 RecordedWaits::~RecordedWaits() {
-  if (tracer_ == nullptr) return;
+  if (tracer_ == nullptr || Tracer::active() != tracer_) return;  // a fabric that outlives the trace has nobody to tell
   try {
     hand_over();
   } catch (const std::exception& error) {

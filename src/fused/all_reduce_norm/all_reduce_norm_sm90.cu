@@ -49,7 +49,8 @@ constexpr int kNarrowQuads = 4, kWideQuads = 8;  // of a lane, where rows are na
 template <int kQuads>
 using WidthOf = DirectNormKernel<bfloat16, bfloat16, kQuads>;  // whatever the dtype
 
-// As many as have run: on one GPU, by the course of random calls (heddle_fused_cases) and by FusedOnOneGpu.
+// As many as have run on GPUs: two on two, and 2, 3, 4, 5, 6 and 8 that share one, by the course of random calls
+// (heddle_fused_cases). With four, racecheck reports what docs/notes/token_weave.md tells of.
 constexpr int kMostDirectRanks = 8;
 
 // Requires takes_direct_norm_sm90(); x, y, residual and weight are aligned to 16 bytes.

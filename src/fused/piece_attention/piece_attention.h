@@ -42,14 +42,15 @@ struct PieceAttentionParams {
   PieceMask mask = PieceMask::full;
 };
 
-// Bytes of a lane's workspace with which a call on a GPU divides the keys of its last queries among SMs that would be idle
-// (piece_shares.h): 2 head_dim x 128 or 192 floats an SM, some 17 MB. With less, or where queries see different keys, it does
-// not. On the CPU 0.
+// Bytes of a lane's workspace, aligned to 16, with which a call on a GPU divides the keys of its last queries among SMs that
+// would be idle (piece_shares.h): 2 (head_dim + 2) x 128 or 192 floats an SM, some 17 MB. It does not where there are fewer, or
+// where queries see different keys. 0 on the CPU.
 std::size_t piece_attention_workspace(const PieceShape& shape, Device device);
 
 // Enqueues on the lane's stream. q, k, v may not overlap what is written, nor y of one piece that of another. Allocates
-// nothing; on a GPU it is one launch, which a graph may repeat with the same bits. Calls of one layout run one after the other. Throws InvalidArgument when the layout is null or of another
-// device, when a piece that is finalised has no y, and on a GPU unless scale > 0.
+// nothing. On a GPU it is one launch, which a graph may repeat with the same bits; calls of one layout and of its copies, in
+// graphs, too, run one after the other. Throws InvalidArgument when the layout is null or of another device, when a piece that
+// is finalised has no y, and on a GPU unless scale > 0.
 void piece_attention(const PieceAttentionParams& params, const Lane& lane);
 
 }  // namespace heddle

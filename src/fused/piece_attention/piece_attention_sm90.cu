@@ -374,6 +374,7 @@ PieceShares shares_of(const PieceAttentionParams& params, int works, const Lane&
   }
   const bool divides = params.mask == PieceMask::full &&
                        lane.workspace.size_bytes >= bytes_of_sums(shape, lane.num_sms) &&
+                       is_aligned(lane.workspace.data) &&
                        keys * shape.head_dim * 2 * static_cast<std::int64_t>(size_of(shape.dtype)) <= kMostDividedBytes;
   return divides ? PieceShares::divided(works, key_tiles, lane.num_sms)
                  : PieceShares(works, key_tiles, std::min(works, lane.num_sms));

@@ -92,8 +92,8 @@ class PieceLayout {
   PieceTile tile(std::int64_t tile) const;
 
   Device device() const { return device_; }
-  // What the GPU's kernel reads of the layout, and counts in (piece_attention_sm90.h); null on the CPU. So calls of one
-  // layout run one after the other.
+  // What the GPU's kernel reads of the layout, and counts in (piece_attention_sm90.h); null on the CPU. Copies of a layout
+  // share it.
   std::byte* table() const { return table_ == nullptr ? nullptr : table_->data(); }
 
   // Multiplications and additions of a call that is not causal: 4 for each query, key, head and element.

@@ -169,6 +169,22 @@ TEST_P(PieceAttentionOnGpu, AGraphRepeatsACarryAndAFinalisingCall) {
 
 class PieceAttentionGpu : public OnGpu {};
 
+// The counters of divided works are back at 0 after each call, whatever lane it ran on.
+TEST_F(PieceAttentionGpu, LanesOfAnySmsTakeTheSameLayoutOneAfterTheOther) {
+  const PieceOperands operands = gpu_operands({1, 140, 140, 64, {5}, {700}, DType::bfloat16});
+  GpuPieces gpu(operands);
+  const PieceLayout layout = gpu.layout();
+  const int all = num_sms_of(kGpu);
+  for (const int sms : {all, all - 1, 7, 1, all}) {
+    gpu.clear_output();
+    on_gpu([&](Stream& stream) {
+      const Lane whole = gpu.lane(stream);
+      piece_attention(gpu.params(layout, PieceStart::fresh, PieceEnd::finalise), Lane(stream, sms, whole.workspace));
+    });
+    EXPECT_EQ(first_miss(operands, gpu.output()), "") << sms;
+  }
+}
+
 TEST_F(PieceAttentionGpu, AQueryThatSawNoKeyGetsZeros) {
   const PieceOperands operands = gpu_operands({1, 1, 1, 64, {3}, {4}, DType::bfloat16, PieceMask::causal});
   GpuPieces gpu(operands);

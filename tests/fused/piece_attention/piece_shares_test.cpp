@@ -84,6 +84,7 @@ TEST(PieceShares, DividedWorksLeaveNoBlockIdle) {
     std::map<int, int> tiles;  // by block
     for (const auto& [work, blocks] : parts_of(shares))
       for (const auto& [block, item] : blocks) tiles[block] += item.end - item.first;
+    EXPECT_EQ(tiles.size(), static_cast<std::size_t>(of.blocks));
     int fewest = tiles[0], most = tiles[0];
     for (const auto& [block, count] : tiles) {
       fewest = std::min(fewest, count);
