@@ -79,8 +79,8 @@ class TrackIndex {
   Found best_for(const GpuWait& wait) const {
     Found best;
     const auto behind = std::ranges::upper_bound(track_.entries, wait.end + kSlack, {}, &GpuEntry::begin);
-    for (auto i = behind - track_.entries.begin();
-         i-- > 0 && ends_[static_cast<std::size_t>(i)] >= wait.begin - kSlack;) {
+    for (auto i = behind - track_.entries.begin() - 1;
+         i >= 0 && ends_[static_cast<std::size_t>(i)] >= wait.begin - kSlack; --i) {
       GpuEntry& entry = track_.entries[static_cast<std::size_t>(i)];
       const std::int64_t overlap = std::min(wait.end, entry.end) - std::max(wait.begin, entry.begin);
       if (entry.blocks == wait.blocks && overlap >= -kSlack && (best.entry == nullptr || overlap > best.overlap))

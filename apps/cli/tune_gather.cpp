@@ -7,6 +7,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "base/checked.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "cli/bench/fused_gather.h"
@@ -86,7 +87,7 @@ double best_efficiency(const FusedShape& shape, const GatherChoice& choice, doub
 // fused_cost.h, for the rank with the most columns.
 double predicted_microseconds(const FusedShape& shape, const GatherChoice& choice, int ranks, const Machine& machine) {
   const auto m = static_cast<double>(shape.m), k = static_cast<double>(shape.k),
-             columns = static_cast<double>((shape.n + ranks - 1) / ranks),
+             columns = static_cast<double>(ceil_div(shape.n, std::int64_t{ranks})),
              element = static_cast<double>(size_of(shape.dtype));
   const Shards shards = Shards::even(shape.m, ranks);
   const std::int64_t tile_rows = AllGatherLinearLimits{}.tile_rows;
@@ -94,7 +95,7 @@ double predicted_microseconds(const FusedShape& shape, const GatherChoice& choic
   GatherWork work{.flops = 2 * m * columns * k,
                   .memory_bytes = all + columns * k * element + m * columns * sizeof(float),
                   .transfer_bytes = exchange_traffic(ranks, all),
-                  .tiles = static_cast<double>(ranks * ((shards.largest() + tile_rows - 1) / tile_rows))};
+                  .tiles = static_cast<double>(ranks * ceil_div(shards.largest(), tile_rows))};
   if (choice.form == Form::bsp) return 1e6 * sequential_seconds(work, machine.rates);
   if (shape.device == DeviceKind::cpu) {
     // Pull copies a rank's own shard alone, once; the GEMM reads the others' where they are.

@@ -93,8 +93,9 @@ std::vector<GatherChoice> gather_choices(const GatherKey& key, std::int64_t rows
     if (form == Form::bsp && rows % key.ranks != 0) continue;
     choices.push_back({.form = form});
     if (!by_tiles || form == Form::bsp) continue;
-    for (std::int8_t tile = 0; tile < std::ssize(kGatherTiles); ++tile)
-      if (!key.shared || kGatherTiles[tile].cluster == 1) choices.push_back({.form = form, .tile = tile});
+    for (int tile = 0; tile < static_cast<int>(std::size(kGatherTiles)); ++tile)
+      if (!key.shared || kGatherTiles[tile].cluster == 1)
+        choices.push_back({.form = form, .tile = static_cast<std::int8_t>(tile)});
     if (form != Form::pull) continue;  // the GEMM itself pushes, and copy has copy engines
     for (const int sms : kTransferSms)
       if (sms != GatherChoice{}.transfer_sms)
