@@ -1,6 +1,5 @@
 // Records what the CPU streams of a process do while a Tracer lives: their tasks, the spans of trace.h, and waits for
-// other ranks; and what kernels of GPUs say of their own waits for other ranks. `heddle trace` (apps/cli/trace.cpp) makes a
-// picture and a report of it.
+// other ranks; and what kernels of GPUs say of their own waits for other ranks. `heddle trace` (apps/cli/trace.cpp) makes a picture and a report of it.
 #pragma once
 
 #include <atomic>
