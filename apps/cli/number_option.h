@@ -3,6 +3,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <limits>
 #include <string>
@@ -83,6 +84,13 @@ inline CLI::Option* add_numbers_option(CLI::App& command, const std::string& nam
           },
           description)
       ->type_name("NUMBERS");
+}
+
+// In order of size, each once.
+inline std::vector<int> sorted_once(std::vector<int> numbers) {
+  std::ranges::sort(numbers);
+  numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
+  return numbers;
 }
 
 }  // namespace heddle

@@ -27,14 +27,6 @@ struct StepTuneOptions {
   ModelOptions model;
   std::vector<int> tokens;
   int repeats = 9;
-
-  // By size, each once.
-  std::vector<int> sizes() const {
-    std::vector<int> sizes = tokens;
-    std::ranges::sort(sizes);
-    sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
-    return sizes;
-  }
 };
 
 // The store of this machine, and what a model's choices are found by.
@@ -70,10 +62,9 @@ constexpr int kSumTokens[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048,
 
 // Where `heddle tune sums` has not run: its sizes up to those of the steps, whose parts are smaller.
 std::vector<int> sizes_of_sums(const std::vector<int>& steps) {
-  StepTuneOptions sums;
-  sums.tokens = steps;
-  std::ranges::copy_if(kSumTokens, std::back_inserter(sums.tokens), [&](int size) { return size < steps.back(); });
-  return sums.sizes();
+  std::vector<int> sizes = steps;
+  std::ranges::copy_if(kSumTokens, std::back_inserter(sizes), [&](int size) { return size < steps.back(); });
+  return sorted_once(std::move(sizes));
 }
 
 std::vector<std::string> cells_of(const SplitSample& sample, int granule) {
@@ -108,7 +99,7 @@ std::string text_of(const std::optional<SplitOptions>& chosen, const MeasuredSpl
 void tune_token_weave(const StepTuneOptions& options) {
   require_no_run("tune token-weave");
   if (options.model.ranks < 2) throw InputError("tune token-weave: one rank exchanges nothing; give --tp N");
-  const std::vector<int> tokens = options.sizes();
+  const std::vector<int> tokens = sorted_once(options.tokens);
   Tuned tuned(options.model);
   std::optional<SumTable> sums = tuned_sums(tuned.store, tuned.key);
   if (!sums) sums = keep_sums(tuned, options.model, sizes_of_sums(tokens), options.repeats);
@@ -128,7 +119,7 @@ void tune_sums(const StepTuneOptions& options) {
   require_no_run("tune sums");
   if (options.model.ranks < 2) throw InputError("tune sums: one rank sums nothing; give --tp N");
   Tuned tuned(options.model);
-  keep_sums(tuned, options.model, options.sizes(), options.repeats);
+  keep_sums(tuned, options.model, sorted_once(options.tokens), options.repeats);
   write_stdout(
       "--tp-mode auto, weave and sequence choose so for steps of up to as many tokens, and as the last line says for "
       "larger "

@@ -37,13 +37,6 @@ struct GatherTuneOptions : FusedBenchOptions {
   DType dtype = DType::float32;  // of n and k
   std::optional<DType> model_dtype;
   std::vector<int> tokens{16, 64, 256, 1024, 4096};
-
-  std::vector<int> sizes() const {
-    std::vector<int> sizes = tokens;
-    std::ranges::sort(sizes);
-    sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
-    return sizes;
-  }
 };
 
 // What this machine gives each of the ranks. On GPUs the rates of an H200 by SM, and the data sheet's of memory.
@@ -188,7 +181,7 @@ GatherTable tune_gemm(const TunedGemm& gemm, const GatherTuneOptions& options, c
   std::vector<FusedShape> shapes;
   std::vector<std::vector<GatherChoice>> choices;
   std::vector<FusedCaseMaker> cases;
-  for (const int rows : options.sizes()) {
+  for (const int rows : sorted_once(options.tokens)) {
     shapes.push_back({.m = rows,
                       .n = gemm.key.n,
                       .k = gemm.key.k,
