@@ -15,10 +15,10 @@ from pages import ROOT, command, records_of, source, table, write
 TITLES = {"all-gather-linear": "All-gather + GEMM (figure 9)", "linear-reduce-scatter": "GEMM + reduce-scatter",
           "linear-all-reduce": "GEMM + all-reduce", "flash-decode": "Distributed flash decode (figure 10)"}
 BSP = {
-    "all-gather-linear": "`bsp` is Heddle's all-gather of A, then `linear`. Where A is sharded on K, a kernel between them puts the gathered"
+    "all-gather-linear": "`bsp` is an all-gather of A, then `linear`. Where A is sharded on K, a kernel between them puts the gathered"
                          " columns side by side.",
-    "linear-reduce-scatter": "`bsp` is `linear`, then Heddle's reduce-scatter of float32 sums.",
-    "linear-all-reduce": "`bsp` is `linear`, then Heddle's all-reduce of float32 sums.",
+    "linear-reduce-scatter": "`bsp` is `linear`, then a reduce-scatter of float32 sums.",
+    "linear-all-reduce": "`bsp` is `linear`, then an all-reduce of float32 sums.",
     "flash-decode": "`bsp` is attention over a rank's keys, Heddle's all-gather of the results, and a kernel that merges them. `all-gather`"
                     " is the transfer of the fused operator, still between waits; with `waits` the merge waits for each part; `push` sends"
                     " parts as they are computed. All variants, `bsp` included, have the attention of `src/fused/flash_decode`, not the"
@@ -37,8 +37,8 @@ tables NCCL was not timed, so they do not say how a fused operator compares with
 Times are microseconds a call: the median of samples on the slowest rank, where a sample is a CUDA graph of several calls on the same
 operands, which may stay in the cache if they fit there. Samples of a case's variants are interleaved. In brackets:
 bsp's time over the variant's, so more than 1 is faster than bsp. `GEMM alone` is `linear` of the gathered A, or of a rank's columns, with
-nothing to transfer; behind it, the fastest variant's time over it. `within its spread` names the variants whose samples on rank 0 overlap
-the fastest one's (p10 to p90): the record does not show that these are slower. The error is the largest of all variants, against
+nothing to transfer; behind it, the fastest variant's time over it. `within its spread` names the variants whose samples overlap
+the fastest one's (p10 to p90, on rank 0): the record does not show that these are slower. The error is the largest of all variants, against
 float64.
 """
 
@@ -234,6 +234,25 @@ def gaps(records, folder):
     return ["## Targets and gaps", "", GAPS, "", table(["operator", "target", "met at", "worst", "designs tried"], rows)]
 
 
+def scaling(records):
+    """Figure 11: decode over ranks with a GPU each; nothing before there are records of several numbers of them."""
+    times = {}  # (shape, context): {ranks: microseconds of the fastest variant}
+    for bench, _, record in records:
+        if bench == "flash-decode" and whereabouts(record).endswith("a GPU each"):
+            for shape, sizes in cases_of(record, "context").items():
+                for size, of in sizes.items():
+                    times.setdefault((shape, size), {})[record["ranks"]] = fastest_of(of)["microseconds"]
+    ranks = sorted({count for of in times.values() for count in of})
+    if len(ranks) < 2:
+        return []
+    rows = [[words_of("flash-decode", shape), size,
+             *(f"{of[count]:.1f} ({of[min(of)] / of[count]:.2f})" if count in of else "-" for count in ranks)]
+            for (shape, size), of in sorted(times.items(), key=lambda item: (str(item[0][0]), item[0][1])) if len(of) > 1]
+    return ["## Decode over ranks (figure 11)", "",
+            "Microseconds of the fastest variant; in brackets how many times as fast as on the fewest ranks of the row.", "",
+            table(["shape", "context", *(f"{count} GPU{'s' if count > 1 else ''}" for count in ranks)], rows)]
+
+
 def section(folder, bench, records, picture):
     """The tables of a bench's records, and what the picture of all of them shows: arguments of fused_plots.variants."""
     axis, panels, page = axis_of(bench), {}, []
@@ -265,7 +284,7 @@ def page_of(folder, stem="fused"):
             found.setdefault((of[2], of[1]), []).append((name, record))
     found = dict(sorted(found.items(), key=lambda item: (list(TITLES).index(item[0][0]), item[0][1])))
     records = [(bench, name, record) for (bench, _), of_bench in found.items() for name, record in of_bench]
-    page = [INTRO, summary(records), *finding(records), *gaps(records, folder)]
+    page = [INTRO, summary(records), *finding(records), *gaps(records, folder), *scaling(records)]
     pictures = []
     for (bench, machine), records in found.items():
         of_bench, picture = section(folder, bench, records, f"{stem}-{machine}-{bench}.svg")
