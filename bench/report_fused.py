@@ -15,10 +15,10 @@ from pages import ROOT, command, records_of, source, table, write
 TITLES = {"all-gather-linear": "All-gather + GEMM (figure 9)", "linear-reduce-scatter": "GEMM + reduce-scatter",
           "linear-all-reduce": "GEMM + all-reduce", "flash-decode": "Distributed flash decode (figure 10)"}
 BSP = {
-    "all-gather-linear": "`bsp` is Heddle's all-gather of A, then `linear`. Where A is sharded on K, a kernel between them puts the gathered"
+    "all-gather-linear": "`bsp` is an all-gather of A, then `linear`. Where A is sharded on K, a kernel between them puts the gathered"
                          " columns side by side.",
-    "linear-reduce-scatter": "`bsp` is `linear`, then Heddle's reduce-scatter of float32 sums.",
-    "linear-all-reduce": "`bsp` is `linear`, then Heddle's all-reduce of float32 sums.",
+    "linear-reduce-scatter": "`bsp` is `linear`, then a reduce-scatter of float32 sums.",
+    "linear-all-reduce": "`bsp` is `linear`, then an all-reduce of float32 sums.",
     "flash-decode": "`bsp` is attention over a rank's keys, Heddle's all-gather of the results, and a kernel that merges them. `all-gather`"
                     " is the transfer of the fused operator, still between waits; with `waits` the merge waits for each part; `push` sends"
                     " parts as they are computed. All variants, `bsp` included, have the attention of `src/fused/flash_decode`, not the"
@@ -30,16 +30,26 @@ Made by `bench/report_fused.py`. What was tried and why: [notes/fused.md](../not
 numbers of figures are those of "Eliminating Multi-GPU Performance Taxes".
 
 `bsp` (bulk-synchronous) is the pair of separate operators that a fused one replaces: a collective of Heddle and, for GEMMs, `linear`,
-which takes a small-M GEMM of Heddle up to 16 rows, another kernel of Heddle up to 64, and cuBLASLt above. NCCL was not timed here, so
-these tables do not say how a fused operator compares with NCCL and cuBLAS.
+which takes a small-M GEMM of Heddle up to 16 rows, another kernel of Heddle up to 64, and cuBLASLt above. Where a name stands behind
+bsp's time, bsp is the fastest of Heddle's collective (`own`), NCCL's (`nccl`) and NCCL's on registered windows (`nccl-windows`). In other
+tables NCCL was not timed, so they do not say how a fused operator compares with NCCL and cuBLAS.
 
 Times are microseconds a call: the median of samples on the slowest rank, where a sample is a CUDA graph of several calls on the same
 operands, which may stay in the cache if they fit there. Samples of a case's variants are interleaved. In brackets:
 bsp's time over the variant's, so more than 1 is faster than bsp. `GEMM alone` is `linear` of the gathered A, or of a rank's columns, with
-nothing to transfer; behind it, the fastest variant's time over it. `within its spread` names the variants whose samples on rank 0 overlap
-the fastest one's (p10 to p90): the record does not show that these are slower. The error is the largest of all variants, against
+nothing to transfer; behind it, the fastest variant's time over it. `within its spread` names the variants whose samples overlap
+the fastest one's (p10 to p90, on rank 0): the record does not show that these are slower. The error is the largest of all variants, against
 float64.
 """
+
+FINDING = """The paper finds pull fastest up to M = 128 and push above, but bsp at 8 to 64. Here push is fastest throughout, or
+copy engines are (copy), for these reasons:
+
+- Up to 256 rows (512 where A is sharded on M) a kernel gathers A before the GEMM. Then pull costs a message that says where a shard lies, and push none.
+- Above, pull reads a tile of A over the link for every tile of columns of C that needs it, and push takes each tile over the link once."""
+GAPS = """What is wanted of these operators, and what they reach, over the records of ranks with a GPU each on this page. The targets are for four GPUs; a rank's part
+of the matrices is as large on the ranks that were to be had. A figure is that of the fastest fused variant; samples that overlap count by
+their medians. Findings of each design: [notes/fused.md](../notes/fused.md)."""
 
 
 def cases_of(record, axis):
@@ -90,7 +100,8 @@ def fastest_of(of):
 
 def row_of(bench, size, of):
     best, bsp = fastest_of(of), of["bsp"]["microseconds"]
-    cells = [f"{result['microseconds']:.1f}" + ("" if variant == "bsp" else f" ({bsp / result['microseconds']:.2f})")
+    behind = f" {of['bsp']['bsp_is']}" if "bsp_is" in of["bsp"] else ""
+    cells = [f"{result['microseconds']:.1f}" + (behind if variant == "bsp" else f" ({bsp / result['microseconds']:.2f})")
              for variant, result in of.items()]
     beside = [variant for variant, result in of.items() if result is not best and overlap(result, best)]
     alone = [f"{gemm:.1f} ({best['microseconds'] / gemm:.2f})"] if (gemm := best.get("gemm_microseconds")) else []
@@ -98,9 +109,13 @@ def row_of(bench, size, of):
             f"{max(result['max_relative_error'] for result in of.values()):.1e}"]
 
 
+def fastest_fused(of):
+    return fastest_of({variant: result for variant, result in of.items() if variant != "bsp"})
+
+
 def verdict(of):
     """Of the fastest fused variant against bsp; medians whose samples overlap show no difference."""
-    fused = fastest_of({variant: result for variant, result in of.items() if variant != "bsp"})
+    fused = fastest_fused(of)
     if overlap(fused, of["bsp"]):
         return "open"
     return "faster" if fused["microseconds"] < of["bsp"]["microseconds"] else "slower"
@@ -117,12 +132,125 @@ def summary(records):
 
 
 def memory_rate(folder, gpus):
-    """What `heddle bench cluster` saw such a GPU read, as a sentence."""
+    """What `heddle bench cluster` saw such a GPU read: TB/s, and the file; or None."""
     for name, record in records_of(folder, "gpu-*-cluster.json"):
         if gpus.endswith(record["gpu"]["name"]):
-            rate_of_it = record["figure_5"]["global_read_bytes_per_second"] * 1e-12
-            return f" One {record['gpu']['name']} reads {rate_of_it:.2f} TB/s (`{name}`)."
-    return ""
+            return record["figure_5"]["global_read_bytes_per_second"] * 1e-12, name
+    return None
+
+
+def gpus_of(name, record):
+    return source(name, record).rsplit(", ", 1)[1]
+
+
+def of_paper(rows):
+    """What was fastest of so many rows in the paper's figure 9."""
+    if rows > 128:
+        return "push"
+    return "bsp" if 8 <= rows <= 64 else "pull"
+
+
+def finding(records):
+    """The paper's finding beside ours, for A sharded on K as there."""
+    rows = []
+    for bench, _, record in records:
+        if bench != "all-gather-linear":
+            continue
+        for shape, sizes in cases_of(record, "m").items():
+            if dict(shape)["shard"] != "k":
+                continue
+            for size, of in sorted(sizes.items()):
+                bsp, pull, push = (of[variant]["microseconds"] for variant in ("bsp", "pull", "push"))
+                rows.append([size, whereabouts(record), of_paper(size), fastest_of(of)["variant"], f"{bsp / pull:.2f}", f"{bsp / push:.2f}"])
+    if not rows:
+        return []
+    return ["## The paper's finding, and ours", "", FINDING, "",
+            table(["M", "ranks", "fastest in the paper", "fastest here", "pull, x of bsp", "push, x of bsp"], rows)]
+
+
+def of_gemm(bench, of, ceiling):
+    fused = fastest_fused(of)
+    return fused["microseconds"] / fused["gemm_microseconds"] if "gemm_microseconds" in fused else None
+
+
+def of_bsp(bench, of, ceiling):
+    return of["bsp"]["microseconds"] / fastest_fused(of)["microseconds"]
+
+
+def saved(bench, of, ceiling):
+    return of["bsp"]["microseconds"] - fastest_fused(of)["microseconds"]
+
+
+def of_ceiling(bench, of, ceiling):
+    return rate(bench, fastest_fused(of)) / ceiling if ceiling else None
+
+
+GATHERS = "slots of tiles; packets and a gather kernel for few rows; copy engines by chunks; push within the GEMM; tiles by measured rounds"
+SUMS = "stores by threads; TMA out of an exchange; wide tiles forwarded from L2; packets for few rows"
+DECODES = "a transfer between waits; a merge that waits for each part; push by the block that merges splits"
+# (operator, K of a rank or None, what is wanted, at which sizes, the figure, whether more is better, its bound, designs tried)
+TARGETS = [
+    ("all-gather-linear", None, "at most 1.12 of the GEMM alone below M = 512", lambda size: size < 512, of_gemm, False, 1.12, GATHERS),
+    ("all-gather-linear", None, "at most 1.05 of the GEMM alone from M = 512 on", lambda size: size >= 512, of_gemm, False, 1.05, GATHERS),
+    ("all-gather-linear", None, "no slower than bsp", lambda size: True, of_bsp, True, 1.0, GATHERS),
+    ("linear-reduce-scatter", 2048, "at least 1.2 of bsp from M = 1024 on, K = 2048 a rank", lambda size: size >= 1024, of_bsp, True, 1.2, SUMS),
+    ("linear-reduce-scatter", 7168, "at most 1.05 of the GEMM alone, K = 7168 a rank", lambda size: True, of_gemm, False, 1.05, SUMS),
+    ("linear-reduce-scatter", None, "no slower than bsp", lambda size: True, of_bsp, True, 1.0, SUMS),
+    ("linear-all-reduce", None, "no slower than bsp", lambda size: True, of_bsp, True, 1.0, SUMS),
+    ("flash-decode", None, "saves 5 us of bsp", lambda size: True, saved, True, 5.0, DECODES),
+    ("flash-decode", None, "at least 1.2 of bsp at 32K", lambda size: size == 32768, of_bsp, True, 1.2, DECODES),
+    ("flash-decode", None, "at least 0.93 of the read ceiling at 1M", lambda size: size == 1 << 20, of_ceiling, True, 0.93, DECODES),
+]
+
+
+def figures_of(records, folder, target):
+    """[(figure, where)] of a target's sizes, in every record of ranks that have a GPU each."""
+    bench, k, _, wanted, figure, *_ = target
+    found = []
+    for of_bench, name, record in records:
+        if of_bench != bench or not whereabouts(record).endswith("a GPU each"):
+            continue
+        ceiling = memory_rate(folder, gpus_of(name, record))
+        for shape, sizes in cases_of(record, axis_of(bench)).items():
+            if k and dict(shape)["k"] != k * record["ranks"]:
+                continue
+            for size, of in sizes.items():
+                value = figure(bench, of, ceiling and ceiling[0]) if wanted(size) else None
+                if value is not None:
+                    found.append((value, f"{axis_of(bench)} = {size}, {words_of(bench, shape)}"))
+    return found
+
+
+def gaps(records, folder):
+    """What is wanted beside what the records show."""
+    rows = []
+    for target in TARGETS:
+        bench, _, wanted, _, _, more, bound, designs = target
+        found = figures_of(records, folder, target)
+        met = sum(value >= bound if more else value <= bound for value, _ in found)
+        value, where = (min if more else max)(found) if found else (None, None)
+        rows.append([TITLES[bench].split(" (")[0], wanted, f"{met} of {len(found)} sizes" if found else "not recorded",
+                     f"{value:.2f} at {where}" if found else "-", designs])
+    return ["## Targets and gaps", "", GAPS, "", table(["operator", "target", "met at", "worst", "designs tried"], rows)]
+
+
+def scaling(records):
+    """Figure 11: decode over ranks with a GPU each; nothing before there are records of several numbers of them."""
+    times = {}  # (shape, context): {ranks: microseconds of the fastest variant}
+    for bench, _, record in records:
+        if bench == "flash-decode" and whereabouts(record).endswith("a GPU each"):
+            for shape, sizes in cases_of(record, "context").items():
+                for size, of in sizes.items():
+                    times.setdefault((shape, size), {})[record["ranks"]] = fastest_of(of)["microseconds"]
+    ranks = sorted({count for of in times.values() for count in of})
+    if len(ranks) < 2:
+        return []
+    rows = [[words_of("flash-decode", shape), size,
+             *(f"{of[count]:.1f} ({of[min(of)] / of[count]:.2f})" if count in of else "-" for count in ranks)]
+            for (shape, size), of in sorted(times.items(), key=lambda item: (str(item[0][0]), item[0][1])) if len(of) > 1]
+    return ["## Decode over ranks (figure 11)", "",
+            "Microseconds of the fastest variant; in brackets how many times as fast as on the fewest ranks of the row.", "",
+            table(["shape", "context", *(f"{count} GPU{'s' if count > 1 else ''}" for count in ranks)], rows)]
 
 
 def section(folder, bench, records, picture):
@@ -140,8 +268,9 @@ def section(folder, bench, records, picture):
                      table([axis, *variants, "fastest", "within its spread", *alone, unit, "error"],
                            [row_of(bench, size, of) for size, of in sizes.items()])]
     name, record = records[0]
-    gpus = source(name, record).rsplit(", ", 1)[1]
-    of_memory = memory_rate(folder, gpus) if bench == "flash-decode" else ""
+    gpus = gpus_of(name, record)
+    ceiling = memory_rate(folder, gpus) if bench == "flash-decode" else None
+    of_memory = f" One {gpus.split(' x ')[-1]} reads {ceiling[0]:.2f} TB/s (`{ceiling[1]}`)." if ceiling else ""
     title = f"{TITLES[bench]}: {gpus}, {whereabouts(record)}"
     return [f"## {TITLES[bench]}, {gpus}", "", BSP[bench] + of_memory, "", f"![Microseconds and speed against bsp by size]({picture})", "",
             *page], (panels, label, title, picture)
@@ -154,7 +283,8 @@ def page_of(folder, stem="fused"):
         if of := re.fullmatch(rf"fused-(.*)-({'|'.join(TITLES)})(-.*)?\.json", name):
             found.setdefault((of[2], of[1]), []).append((name, record))
     found = dict(sorted(found.items(), key=lambda item: (list(TITLES).index(item[0][0]), item[0][1])))
-    page = [INTRO, summary([(bench, name, record) for (bench, _), records in found.items() for name, record in records])]
+    records = [(bench, name, record) for (bench, _), of_bench in found.items() for name, record in of_bench]
+    page = [INTRO, summary(records), *finding(records), *gaps(records, folder), *scaling(records)]
     pictures = []
     for (bench, machine), records in found.items():
         of_bench, picture = section(folder, bench, records, f"{stem}-{machine}-{bench}.svg")

@@ -50,8 +50,10 @@
 #                  GPU, memcheck and racecheck; on several GPUs also figure 8 with a GPU a rank, as it is and with emulated links
 #                  between machines, beside what it is predicted to take (9 minutes when it had one degree and three lengths;
 #                  not timed since)
-#     fused        fused operators on 2 and 4 ranks that share the GPU: course, tests, a soak with late ranks, benchmarks (5 minutes);
-#                  on several GPUs also with a GPU a rank (4 minutes more)
+#     fused        issue 27, all of it: operators against float64, on a GPU a rank where there are several (bsp with NCCL beside
+#                  Heddle's), the GEMM alone, on 2 and 4 ranks that share the GPU, decode over ranks up to 1M keys, memcheck and racecheck, a
+#                  soak of 400 calls with late ranks, traces (10 minutes at most; not timed since it has all of these)
+#     fused-soak   10 000 calls of each fused operator on 2 ranks that share the GPU, late at random; takes what --minutes allows
 #     load         `heddle bench load` of each MODEL: time of loading weights against what disk and bus allow (30 s; 25 s; 10 s)
 #     generate     tokens per second of `heddle generate` against steps of `heddle bench decode` (10 s per MODEL)
 #     batches      decode at batch 1 to 64, context 1024, of the first MODEL (15 s)
@@ -98,7 +100,7 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
     --seconds) seconds=$(number_of "$@") || exit; shift 2 ;;
     --help | -h) usage 0 ;;
     smoke | cases | bench | conformance | soak | failure | threads | sanitize | replays) steps+=("$1"); shift ;;
-    gpu-tests | decode | plain | prefill | startup | operators | compared | memcheck | short | broken | accuracy | tp | every-gpu | decode-choice | cluster | cluster-figures | token-weave | sequence-attention | fused | load | generate | batches | pages | vllm | flashinfer)
+    gpu-tests | decode | plain | prefill | startup | operators | compared | memcheck | short | broken | accuracy | tp | every-gpu | decode-choice | cluster | cluster-figures | token-weave | sequence-attention | fused | fused-soak | load | generate | batches | pages | vllm | flashinfer)
       one_gpu_steps+=("$1"); shift ;;
     mutations) one_gpu_steps+=("$1"); shift ;;
     one-gpu) one_gpu_steps+=(gpu-tests decode prefill startup operators accuracy memcheck); shift ;;
@@ -826,49 +828,97 @@ sequence_ranks_memcheck() {
   record sequence-memcheck-ranks $? $((SECONDS - start))
 }
 
-# The shapes of figure 9 of "Eliminating Multi-GPU Performance Taxes", a rank's part of 4 divided once more, and figure 10's.
+# Issue 27, all of it, in the order of what is wanted most. A rank's part of each matrix is as large as that of 4 ranks in figure 9 of
+# "Eliminating Multi-GPU Performance Taxes". Several GPUs: a GPU a rank first, then ranks that share one.
 fused() {
-  local ranks operator
-  for ranks in 2 4; do
-    run "fused-course-$ranks" 60 "$bin/heddle_fused_cases" --fabric nvlink-ipc --threads $ranks --calls 18
-  done
-  run fused-tests 90 "$bin/test_fused" '--gtest_filter=*OnOneGpu*' "--gtest_output=json:$logs/fused-test_fused.json"
-  run fused-soak 120 "$bin/heddle_fused_cases" --fabric nvlink-ipc --threads 2 --calls 400 --late 200000 --seed 7
-  for ranks in 2 4; do
-    for operator in all-gather-linear linear-reduce-scatter linear-all-reduce; do
-      run "fused-bench-$operator-$ranks" 60 "$bin/heddle" bench $operator --ranks $ranks --device "$(shared_gpu $ranks)" \
-        --m 1,64,512,2048 --n 8192 --k 8192 --shard "$([ $operator = all-gather-linear ] && echo k || echo m)" --dtype bfloat16 \
-        --json "$logs/gpu-$operator-shared-$ranks.json"
-    done
-    run "fused-bench-flash-decode-$ranks" 60 "$bin/heddle" bench flash-decode --ranks $ranks --device "$(shared_gpu $ranks)" \
-      --heads 32 --kv-heads 8 --head-dim 128 --context 32768,131072 --dtype bfloat16 --json "$logs/gpu-flash-decode-shared-$ranks.json"
-  done
+  local ranks card operator shared
+  card=$(name_of_card)
   ranks=$(nvidia-smi --list-gpus | grep -c '^GPU')
+  run fused-course-2 60 "$bin/heddle_fused_cases" --fabric nvlink-ipc --threads 2 --calls 12
   [ "$ranks" -lt 2 ] || fused_on_gpus "$ranks"
+  run fused-tests 120 "$bin/test_fused" '--gtest_filter=*OnOneGpu*:FusedOnGpus.*' "--gtest_output=json:$logs/fused-test_fused.json"
+  # A rank alone transfers nothing: push is the fused GEMM, beside cuBLASLt or the small-M GEMM.
+  fused_bench gemm-alone 1-gpus 1 cuda:0 all-gather-linear --m 1,8,64,128,256,512,1024,4096,8192 --n 7168 --k 8192 --shard m --dtype float16
+  for shared in 2 4; do
+    for operator in all-gather-linear linear-reduce-scatter linear-all-reduce; do
+      fused_bench "" "shared-$shared" $shared "$(shared_gpu $shared)" $operator --m 1,64,256,512,2048 --n 8192 --k 8192 --dtype bfloat16
+    done
+    fused_decode 8 "shared-$shared" $shared "$(shared_gpu $shared)" 32768,131072
+  done
+  # Scaling over ranks (figure 11): of this GPU alone, and of as many as there are.
+  fused_decode 8 1-gpus 1 cuda:0 32768,131072,524288,1048576
+  [ "$ranks" -le 2 ] || fused_decode 8 2-gpus 2 cuda:0,cuda:1 32768,131072,524288,1048576
+  fused_sanitizers
+  fused_soak 400 120
+  fused_traces "$ranks"
+  [ "$ranks" -ge 4 ] || fused_decode 8 shared-4-long 4 "$(shared_gpu 4)" 524288,1048576
+  fused_decode 96 1-gpus 1 cuda:0 32768,131072
 }
 
-# A GPU a rank, whose part of each matrix is as large as that of 4 ranks in the paper's figure 9.
+# A GPU a rank.
 fused_on_gpus() {  # RANKS
-  local ranks=$1 devices card name shard heads
-  devices=$(seq -s, -f 'cuda:%g' 0 $((ranks - 1)))
-  card=$(name_of_card)
-  name=fused-$card-$ranks-gpus
-  run "fused-gpus-course" 60 "$bin/heddle_fused_cases" --fabric nvlink-ipc --threads "$ranks" --calls 18
+  local ranks=$1 devices shard
+  devices=$(gpus_of "$ranks")
+  run fused-gpus-course 60 "$bin/heddle_fused_cases" --fabric nvlink-ipc --threads "$ranks" --calls 18
   for shard in k m; do
-    run "fused-gpus-all-gather-linear-$shard" 60 "$bin/heddle" bench all-gather-linear --ranks "$ranks" --device "$devices" \
-      --m 1,8,64,128,512,1024,4096,8192 --n $((7168 * ranks)) --k 8192 --shard $shard --dtype float16 --repeats 15 \
-      --json "$logs/$name-all-gather-linear-$shard.json"
+    fused_bench $shard "$ranks-gpus" "$ranks" "$devices" all-gather-linear --m 1,8,64,128,256,512,1024,4096,8192 \
+      --n $((7168 * ranks)) --k 8192 --shard $shard --dtype float16
   done
-  run "fused-gpus-linear-reduce-scatter" 60 "$bin/heddle" bench linear-reduce-scatter --ranks "$ranks" --device "$devices" \
-    --m 64,512,1024,4096,8192 --n 8192 --k $((2048 * ranks)) --shard k --dtype bfloat16 --repeats 15 \
-    --json "$logs/$name-linear-reduce-scatter.json"
-  run "fused-gpus-linear-all-reduce" 60 "$bin/heddle" bench linear-all-reduce --ranks "$ranks" --device "$devices" \
-    --m 1,8,64,512,1024 --n 8192 --k $((2048 * ranks)) --shard k --dtype bfloat16 --repeats 15 \
-    --json "$logs/$name-linear-all-reduce.json"
-  for heads in 8 96; do
-    run "fused-gpus-flash-decode-$heads" 60 "$bin/heddle" bench flash-decode --ranks "$ranks" --device "$devices" --heads 96 \
-      --kv-heads $heads --head-dim 128 --context 32768,131072,1048576 --dtype float16 --repeats 15 \
-      --json "$logs/$name-flash-decode-$heads.json"
+  fused_bench "" "$ranks-gpus" "$ranks" "$devices" linear-reduce-scatter --m 1,8,64,128,256,512,1024,4096,8192 --n 8192 \
+    --k $((2048 * ranks)) --dtype bfloat16
+  fused_bench long-k "$ranks-gpus" "$ranks" "$devices" linear-reduce-scatter --m 512,1024,4096,8192 --n 8192 --k $((7168 * ranks)) \
+    --dtype bfloat16
+  fused_bench "" "$ranks-gpus" "$ranks" "$devices" linear-all-reduce --m 1,8,64,128,256,512,1024,4096 --n 8192 --k $((2048 * ranks)) \
+    --dtype bfloat16
+  fused_decode 8 "$ranks-gpus" "$ranks" "$devices" 32768,131072,524288,1048576
+  fused_bench host "$ranks-gpus" "$ranks" "$devices" all-gather-linear --m 1,64,512,4096 --n $((7168 * ranks)) --k 8192 --shard k \
+    --dtype float16 --launch host
+  run fused-gpus-tune 40 "$bin/heddle" tune all-gather-linear --ranks "$ranks" --device "$devices" --model "synth:${models[0]}" \
+    --tokens 16,256,1024,4096 --repeats 7 --json "$logs/fused-$card-$ranks-gpus-tune.json"
+  fused_decode 96 "$ranks-gpus" "$ranks" "$devices" 32768,131072
+}
+
+gpus_of() {  # N: cuda:0 to cuda:N-1
+  seq -s, -f 'cuda:%g' 0 $(($1 - 1))
+}
+
+# A record that bench/report_fused.py reads; SUFFIX tells records of one operator apart, and may be empty.
+fused_bench() {  # SUFFIX PLACE RANKS DEVICES OPERATOR ARGUMENTS...
+  local name=$5${1:+-$1} place=$2 ranks=$3 devices=$4 operator=$5
+  shift 5
+  run "fused-$place-$name" 60 "$bin/heddle" bench "$operator" --ranks "$ranks" --device "$devices" --repeats 15 "$@" \
+    --json "$logs/fused-$card-$place-$name.json"
+}
+
+fused_decode() {  # KV_HEADS PLACE RANKS DEVICES CONTEXTS
+  fused_bench "$1" "$2" "$3" "$4" flash-decode --heads 96 --kv-heads "$1" --head-dim 128 --context "$5" --dtype float16
+}
+
+# Small shapes, a process a rank, on one GPU in turns.
+fused_sanitizers() {
+  local tool limit start
+  for tool in memcheck racecheck; do
+    start=$SECONDS
+    limit=$(seconds_for 90) || { skip "fused-$tool"; continue; }
+    processes 2 timeout -k 5 "$limit" compute-sanitizer --tool $tool --error-exitcode 9 "$bin/heddle_fused_cases" --fabric nvlink-ipc \
+      --calls 6 --deadline 60 >"$logs/fused-$tool.log" 2>&1
+    record "fused-$tool" $? $((SECONDS - start))
+  done
+}
+
+fused_soak() {  # CALLS of each operator, on ranks that are late at random, SECONDS
+  run "fused-soak-$1" "$2" "$bin/heddle_fused_cases" --fabric nvlink-ipc --threads 2 --calls "$1" --late 200000 --seed 7
+}
+
+# Perfetto's files, and where the time of each variant went.
+fused_traces() {  # GPUS
+  local devices operator arguments
+  if [ "$1" -ge 2 ]; then devices=$(gpus_of 2); else devices=$(shared_gpu 2); fi
+  for operator in all-gather-linear linear-reduce-scatter flash-decode; do
+    arguments=(--m "96,2048" --n 8192 --k 8192)
+    [ $operator != flash-decode ] || arguments=(--context 32768)
+    run "fused-trace-$operator" 60 "$bin/heddle" trace -o "$logs/fused-trace-$operator.trace" --report "$logs/fused-trace-$operator-report.json" \
+      bench $operator --ranks 2 --device "$devices" "${arguments[@]}" --dtype bfloat16 --repeats 5
   done
 }
 
@@ -985,6 +1035,7 @@ for step in "${steps[@]}"; do
     token-weave) token_weave ;;
     sequence-attention) sequence_attention ;;
     fused) fused ;;
+    fused-soak) fused_soak 10000 3600 ;;
     load) load ;;
     generate) generate ;;
     batches) batches ;;

@@ -1,5 +1,10 @@
 // heddle trace: runs another command of heddle and records what its streams do.
+#include <fmt/ranges.h>
+
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <filesystem>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -17,6 +22,8 @@
 #include "cli/output.h"
 #include "cli/perfetto_json.h"
 #include "cli/step_bars.h"
+#include "cli/trace_parts.h"
+#include "fabric/launch.h"
 #include "machine/gpu.h"
 #include "machine/measure.h"
 
@@ -132,10 +139,24 @@ void add_wait_report(TraceReport& report, const std::vector<WaitTime>& waits) {
   if (!waits.empty()) report.text += "\n" + table_text(rows);
 }
 
-// Bytes per second at which one thread reads memory, as a stream's tasks do.
-double reading_rate() {
-  return measure_memory_bandwidth({.buffer_bytes = std::int64_t{64} << 20, .passes = 5}) * 1e9;
-}
+// By the rate at which one thread, as a stream's tasks do, reads a buffer of the handover's size: that of a cache, if it
+// fits there. Each size is measured once.
+class MeasuredHandovers {
+ public:
+  double operator()(std::int64_t bytes) {
+    const auto [place, is_new] = seconds_.try_emplace(bytes);
+    if (is_new) place->second = static_cast<double>(bytes) / bytes_per_second(bytes / 2);  // written, and read
+    return place->second;
+  }
+
+ private:
+  static double bytes_per_second(std::int64_t buffer_bytes) {
+    constexpr std::int64_t kSmallest = 4096;
+    return measure_memory_bandwidth({.buffer_bytes = std::max(buffer_bytes, kSmallest)}) * 1e9;
+  }
+
+  std::map<std::int64_t, double> seconds_;
+};
 
 // f(), or nothing, with a word of why, where CUPTI is not there or fails; then the trace is of the CPU's streams.
 template <class F>
@@ -148,45 +169,85 @@ auto of_gpus(const F& f) -> decltype(f()) {
   }
 }
 
-void run_traced(const TraceOptions& options) {
-  if (options.command.empty())
+// "trace.json" of rank 2 is "trace.rank2.json".
+std::string name_for_rank(const std::string& file, int rank) {
+  const std::filesystem::path path(file);
+  return path.parent_path() / fmt::format("{}.rank{}{}", path.stem().string(), rank, path.extension().string());
+}
+
+// Each process of a run over several machines has a trace of its own, as their clocks differ.
+TraceOptions of_own_machine(TraceOptions options, int rank) {
+  options.output = name_for_rank(options.output, rank);
+  for (std::optional<std::string>* file : {&options.report_file, &options.bars_file})
+    if (*file) *file = name_for_rank(**file, rank);
+  return options;
+}
+
+// The tracks of this process and, on the rank that writes the trace, of all others. `status`: of the command.
+void gather_traces(const TraceOptions& options, const Launch& launch, int status, Tracer& tracer,
+                   std::vector<GpuTrack>& gpu_tracks) {
+  // The ranks of a run end together; of one that has failed, some may leave nothing.
+  constexpr std::chrono::seconds kForOthers{60}, kAfterFailure{1};
+  for (const auto& track : tracer.tracks())
+    if (track->rank() < 0) track->set_rank(launch.rank);
+  if (launch.rank != 0) return leave_trace_part(options.output, launch, tracer, gpu_tracks);
+  const std::vector<int> missing =
+      add_trace_parts(options.output, launch, status == 0 ? kForOthers : kAfterFailure, tracer, gpu_tracks);
+  if (!missing.empty())
+    write_stderr(fmt::format("heddle: trace: nothing was left by rank {}\n", fmt::join(missing, ", ")));
+}
+
+// Says what is not in the trace. `dropped`: records of CUPTI.
+void tell_of_losses(const Tracer& tracer, std::size_t dropped, std::size_t unplaced_waits) {
+  for (const auto& track : tracer.tracks()) dropped += track->dropped();
+  for (const GpuWaits& waits : tracer.gpu_waits()) dropped += waits.dropped;
+  if (dropped != 0) write_stderr(fmt::format("heddle: trace: {} entries beyond the limit were dropped\n", dropped));
+  if (unplaced_waits != 0)
+    write_stderr(fmt::format("heddle: trace: {} waits inside kernels are left out: no record of their kernels\n",
+                             unplaced_waits));
+}
+
+// Writes the files, and returns the report for people.
+std::string write_trace(const TraceOptions& options, const Tracer& tracer, const std::vector<GpuTrack>& gpu_tracks) {
+  write_file(
+      options.output,
+      perfetto_json(tracer.tracks(), gpu_tracks).dump(-1, ' ', true, ordered_json::error_handler_t::replace) + "\n");
+  std::size_t entries = 0;
+  for (const auto& track : tracer.tracks()) entries += track->entries().size();
+  const std::vector<StepShares> shares = step_shares(tracer.tracks(), MeasuredHandovers());
+  TraceReport report = report_of(shares, entries);
+  if (!gpu_tracks.empty()) {
+    add_gpu_report(report, gpu_tracks);
+    add_wait_report(report, wait_times(gpu_tracks));
+  }
+  if (options.bars_file) write_file(*options.bars_file, step_bars_svg(shares));
+  if (options.report_file) write_file(*options.report_file, report.record.dump(2) + "\n");
+  return report.text;
+}
+
+void run_traced(const TraceOptions& given) {
+  if (given.command.empty())
     throw_error<InputError>("trace: which command? For example: heddle trace bench flash-decode");
-  if (options.command.front() == "trace") throw_error<InputError>("trace: traces another command, not itself");
+  if (given.command.front() == "trace") throw_error<InputError>("trace: traces another command, not itself");
+  const Launch launch = started_by_mpirun() ? read_launch() : Launch{};
+  const bool gathers = launch.world_size > 1 && launch.on_one_machine();
+  const TraceOptions options = launch.on_one_machine() ? given : of_own_machine(given, launch.rank);
   { const PendingFile unused(options.output); }  // an unwritable file is reported now
   if (options.bars_file) PendingFile{*options.bars_file};
   int status = 0;
-  TraceReport report;
+  std::string report;
   {
     Tracer tracer;
     std::unique_ptr<GpuActivity> activity;
     if (kHaveCuda && !discover_gpus().gpus.empty()) activity = of_gpus([] { return std::make_unique<GpuActivity>(); });
     status = run_heddle_command(options.command);
     auto [gpu_tracks, dropped] = activity == nullptr ? GpuRecords{} : of_gpus([&] { return activity->collect(); });
-    std::size_t entries = 0;
-    for (const auto& track : tracer.tracks()) {
-      dropped += track->dropped();
-      entries += track->entries().size();
-    }
-    for (const GpuWaits& waits : tracer.gpu_waits()) dropped += waits.dropped;
-    if (dropped != 0) write_stderr(fmt::format("heddle: trace: {} entries beyond the limit were dropped\n", dropped));
-    if (const std::size_t unplaced = place_waits(gpu_tracks, tracer.gpu_waits()); unplaced != 0)
-      write_stderr(
-          fmt::format("heddle: trace: {} waits inside kernels are left out: no record of their kernels\n", unplaced));
-    write_file(
-        options.output,
-        perfetto_json(tracer.tracks(), gpu_tracks).dump(-1, ' ', true, ordered_json::error_handler_t::replace) + "\n");
-    const std::vector<StepShares> shares =
-        step_shares(tracer.tracks(), has_handovers(tracer.tracks()) ? reading_rate() : 0);
-    report = report_of(shares, entries);
-    if (!gpu_tracks.empty()) {
-      add_gpu_report(report, gpu_tracks);
-      add_wait_report(report, wait_times(gpu_tracks));
-    }
-    if (options.bars_file) write_file(*options.bars_file, step_bars_svg(shares));
+    tell_of_losses(tracer, dropped, place_waits(gpu_tracks, tracer.gpu_waits()));
+    if (gathers) gather_traces(options, launch, status, tracer, gpu_tracks);
+    if (!gathers || launch.rank == 0) report = write_trace(options, tracer, gpu_tracks);
   }
-  if (options.report_file) write_file(*options.report_file, report.record.dump(2) + "\n");
   if (status != 0) throw ExitWith{status};
-  write_stderr(report.text);
+  write_stderr(report);
 }
 
 }  // namespace

@@ -110,7 +110,7 @@ struct TunedGemm {
 };
 
 std::vector<TunedGemm> gemms_of(const GatherTuneOptions& options, const std::vector<Device>& devices) {
-  const int ranks = options.ranks;
+  const int ranks = options.num_ranks();
   if (options.model.empty()) {
     if (!options.n || !options.k)
       throw InputError("tune all-gather-linear: which GEMM? give --model M, or --n and --k");
@@ -191,9 +191,9 @@ GatherTable tune_gemm(const TunedGemm& gemm, const GatherTuneOptions& options, c
     choices.push_back(gather_choices(gemm.key, rows));
     std::vector<GatherWay> ways;
     for (const GatherChoice& choice : choices.back()) ways.push_back({text_of(choice), choice});
-    cases.push_back(gather_case(shapes.back(), options.ranks, ways));
+    cases.push_back(gather_case(shapes.back(), options.num_ranks(), ways));
   }
-  const std::vector<FusedMeasurement> measured = measure_fused(options, devices, cases);
+  const std::vector<FusedMeasurement> measured = measure_fused(options, devices, cases, [](const auto&) {});
   std::vector<GatherSample> samples;
   for (std::size_t i = 0; i < measured.size(); ++i) {
     GatherSample& sample = samples.emplace_back(GatherSample{.rows = static_cast<int>(shapes[i].m), .times = {}});
@@ -206,7 +206,7 @@ GatherTable tune_gemm(const TunedGemm& gemm, const GatherTuneOptions& options, c
   for (std::size_t i = 0; i < samples.size(); ++i) {
     std::vector<double> predicted;
     for (const GatherTime& time : samples[i].times)
-      predicted.push_back(predicted_microseconds(shapes[i], time.choice, options.ranks, machine));
+      predicted.push_back(predicted_microseconds(shapes[i], time.choice, options.num_ranks(), machine));
     search.add(gemm, shapes[i], samples[i], table[i].choice, predicted);
   }
   return table;
@@ -214,17 +214,17 @@ GatherTable tune_gemm(const TunedGemm& gemm, const GatherTuneOptions& options, c
 
 void tune_gather(const GatherTuneOptions& options) {
   require_no_run("tune all-gather-linear");
-  if (options.ranks < 2) throw InputError("tune all-gather-linear: one rank gathers nothing; give --ranks N");
+  if (options.num_ranks() < 2) throw InputError("tune all-gather-linear: one rank gathers nothing; give --ranks N");
   const std::vector<Device> devices = require_devices(options);
   const std::vector<TunedGemm> gemms = gemms_of(options, devices);
   for (const TunedGemm& gemm : gemms)
-    if (gemm.key.n < options.ranks)
+    if (gemm.key.n < options.num_ranks())
       throw_error<InputError>("--n {}: {} ranks divide the columns of C, and each needs one", gemm.key.n,
-                              options.ranks);
+                              options.num_ranks());
   const bool to_file = options.json_file && !options.json_file->empty() && *options.json_file != "-";
   if (to_file) PendingFile{*options.json_file};  // an unwritable file is reported now
   TunedStore store(default_tuned_store_file(), machine_key(), HEDDLE_VERSION);
-  const Machine machine = devices.front().kind == DeviceKind::cpu ? machine_of_cpu_ranks(store, options.ranks)
+  const Machine machine = devices.front().kind == DeviceKind::cpu ? machine_of_cpu_ranks(store, options.num_ranks())
                                                                   : machine_of_gpu_ranks(devices);
   SearchTable search;
   std::vector<GatherTable> tables;
@@ -234,7 +234,7 @@ void tune_gather(const GatherTuneOptions& options) {
   ordered_json record = bench_record("tune all-gather-linear", {});
   for (const char* field : {"model", "threads", "dtype", "compute"}) record.erase(field);
   record["device"] = options.devices;
-  record["ranks"] = options.ranks;
+  record["ranks"] = options.num_ranks();
   record["results"] = search.results();
   const std::string text = record.dump(2, ' ', true, ordered_json::error_handler_t::replace) + "\n";
   if (to_file) write_file(*options.json_file, text);

@@ -86,7 +86,7 @@ struct CpuQueue {
         } catch (...) {
           thrown = std::current_exception();
         }
-        if (track != nullptr) track->add(TraceKind::task, "task", -1, begin, trace_clock());
+        if (track != nullptr) track->add_task(begin, trace_clock());
         lock.lock();
         if (thrown && !error) error = thrown;
       }

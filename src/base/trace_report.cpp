@@ -61,19 +61,31 @@ Intervals steps_of(const TraceTrack& track) {
   return intervals_of(track, is_step);
 }
 
+// Spans other than steps that lie in no other such span, in order. Spans of a track nest.
+std::vector<const TraceEntry*> outermost_spans(const TraceTrack& track) {
+  std::vector<const TraceEntry*> all;
+  for (const TraceEntry& entry : track.entries())
+    if (entry.kind == TraceKind::span && !is_step(entry)) all.push_back(&entry);
+  std::sort(all.begin(), all.end(), [](const TraceEntry* a, const TraceEntry* b) {
+    return a->begin < b->begin || (a->begin == b->begin && a->end > b->end);
+  });
+  std::vector<const TraceEntry*> outermost;
+  for (const TraceEntry* one : all)
+    if (outermost.empty() || one->end > outermost.back()->end) outermost.push_back(one);
+  return outermost;
+}
+
 // The steps by their label, in the order in which labels appear.
 struct LabelledSteps {
   std::string label;
   Intervals steps;
 };
 std::vector<LabelledSteps> labelled_steps(const TraceTrack& track) {
+  const std::vector<const TraceEntry*> outermost = outermost_spans(track);
   const auto label_of = [&](const Interval& step) {
-    const TraceEntry* around = nullptr;
-    for (const TraceEntry& e : track.entries())
-      if (e.kind == TraceKind::span && !is_step(e) && e.begin <= step.begin && step.end <= e.end &&
-          (around == nullptr || e.end - e.begin > around->end - around->begin))
-        around = &e;
-    return around == nullptr ? std::string() : around->name;
+    const auto behind = std::upper_bound(outermost.begin(), outermost.end(), step.begin,
+                                         [](std::int64_t time, const TraceEntry* span) { return time < span->begin; });
+    return behind == outermost.begin() || (*(behind - 1))->end < step.end ? std::string() : (*(behind - 1))->name;
   };
   std::vector<LabelledSteps> all;
   for (const Interval& step : steps_of(track)) {
@@ -89,13 +101,15 @@ bool is_handover(const TraceEntry& entry) {
   return entry.kind == TraceKind::span && entry.name == kHandover;
 }
 
-// Bytes, in these steps.
-double handed_over(const TraceTrack& track, const Intervals& steps) {
+// Seconds, in these steps.
+double handing_over(const TraceTrack& track, const Intervals& steps, const HandoverTime& time) {
   double sum = 0;
-  for (const TraceEntry& entry : track.entries())
-    if (is_handover(entry))
-      for (const Interval& step : steps)
-        if (step.begin <= entry.begin && entry.begin < step.end) sum += 1024.0 * entry.index;
+  for (const TraceEntry& entry : track.entries()) {
+    if (!is_handover(entry)) continue;
+    const auto behind = std::upper_bound(steps.begin(), steps.end(), entry.begin,
+                                         [](std::int64_t at, const Interval& step) { return at < step.begin; });
+    if (behind != steps.begin() && entry.begin < (behind - 1)->end) sum += time(std::int64_t{1024} * entry.index);
+  }
   return sum;
 }
 
@@ -112,18 +126,13 @@ Intervals waits_of(const TraceTrack& track) {
 }  // namespace
 
 bool is_transfer(std::string_view name) {
-  constexpr std::array<std::string_view, 7> kNames{"transfer",   "all_reduce", "all_gather", "reduce_scatter",
-                                                   "all_to_all", "broadcast",  "barrier"};
+  constexpr std::array<std::string_view, 8> kNames{"transfer",   "all_reduce", "all_gather", "reduce_scatter",
+                                                   "all_to_all", "broadcast",  "barrier",    "all_reduce_norm"};
   return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
 }
 
-bool has_handovers(const std::vector<std::unique_ptr<TraceTrack>>& tracks) {
-  return std::any_of(tracks.begin(), tracks.end(), [](const auto& track) {
-    return std::any_of(track->entries().begin(), track->entries().end(), is_handover);
-  });
-}
-
-std::vector<StepShares> step_shares(const std::vector<std::unique_ptr<TraceTrack>>& tracks, double bytes_per_second) {
+std::vector<StepShares> step_shares(const std::vector<std::unique_ptr<TraceTrack>>& tracks,
+                                    const HandoverTime& handover_time) {
   constexpr double kSecond = 1e-9;
   std::vector<StepShares> all;
   for (const auto& track : tracks) {
@@ -138,7 +147,8 @@ std::vector<StepShares> step_shares(const std::vector<std::unique_ptr<TraceTrack
       shares.transfer = static_cast<double>(length(moving) - length(common(moving, waits))) * kSecond;
       shares.launch = static_cast<double>(length(steps) - length(busy)) * kSecond;
       shares.compute = static_cast<double>(length(busy)) * kSecond - shares.synchronous - shares.transfer;
-      if (bytes_per_second > 0) shares.inter_kernel = handed_over(*track, steps) / bytes_per_second;
+      if (handover_time)
+        shares.inter_kernel = std::min(handing_over(*track, steps, handover_time), shares.compute + shares.transfer);
       for (const auto& other : tracks) {
         if (other == track || other->rank() != track->rank() || !steps_of(*other).empty()) continue;
         const Intervals hidden = common(steps, transfers_of(*other));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -23,8 +24,8 @@ struct StepShares {
   double transfer = 0;     // inside a span of a transfer, or waiting for another stream of this rank, which transfers
   double launch = 0;       // no task runs: the next one has not begun yet
   double synchronous = 0;  // the bulk-synchronous tax: waiting for another rank
-  // Of compute and transfer: memory traffic that hands results from one operator to the next, as bytes over a measured
-  // rate. The inter-kernel tax; 0 without a rate.
+  // Of compute and transfer, and no more than these: memory traffic that hands results from one operator to the next.
+  // The inter-kernel tax; 0 without a HandoverTime.
   double inter_kernel = 0;
   double hidden_transfer = 0;  // transfers of this rank's other streams during its steps; not a part of the sum
 };
@@ -33,16 +34,16 @@ struct StepShares {
 // results from one operator to the next, which a fused operator would not.
 inline constexpr std::string_view kHandover = "handover";
 
+// Seconds in which a thread writes and reads so many bytes of memory.
+using HandoverTime = std::function<double(std::int64_t bytes)>;
+
 // One entry for each track and label with spans named "step", in the order of ranks. Nested and overlapping steps count
-// once. `bytes_per_second`: of memory; 0: unknown.
+// once.
 std::vector<StepShares> step_shares(const std::vector<std::unique_ptr<TraceTrack>>& tracks,
-                                    double bytes_per_second = 0);
+                                    const HandoverTime& handover_time = {});
 
-// Whether a traced command has told of bytes that it hands over, so that a rate is needed.
-bool has_handovers(const std::vector<std::unique_ptr<TraceTrack>>& tracks);
-
-// Spans of these names are transfers: "transfer", "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast",
-// "barrier".
+// Spans of these names are transfers: "transfer", those of collectives, and "all_reduce_norm", whose ranks transfer while
+// they sum and normalise.
 bool is_transfer(std::string_view name);
 
 }  // namespace heddle

@@ -19,14 +19,20 @@ TraceTrack*& track_of_this_thread() {
 }
 
 void TraceTrack::begin_span(std::string_view name, int index) {
+  has_marked_ = true;
   open_.push_back({name, index, trace_clock()});
 }
 
 void TraceTrack::end_span() {
+  has_marked_ = true;
   if (open_.empty()) return;
   const Open ended = open_.back();
   open_.pop_back();
   add(TraceKind::span, ended.name, ended.index, ended.begin, trace_clock());
+}
+
+void TraceTrack::add_task(std::int64_t begin, std::int64_t end) {
+  if (!std::exchange(has_marked_, false)) add(TraceKind::task, "task", -1, begin, end);
 }
 
 void TraceTrack::add(TraceKind kind, std::string_view name, int index, std::int64_t begin, std::int64_t end) {
@@ -54,6 +60,13 @@ TraceTrack& Tracer::new_track() {
 void Tracer::add(GpuWaits waits) {
   const std::lock_guard lock(mutex_);
   gpu_waits_.push_back(std::move(waits));
+}
+
+TracedSection::TracedSection(std::string_view name)
+    : name_(name), track_(track_of_this_thread()), begin_(track_ == nullptr ? 0 : trace_clock()) {}
+
+TracedSection::~TracedSection() {
+  if (track_ != nullptr) track_->add(TraceKind::span, name_, -1, begin_, trace_clock());
 }
 
 void TracedWait::begin() {

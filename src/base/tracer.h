@@ -35,6 +35,8 @@ class TraceTrack {
 
   void begin_span(std::string_view name, int index);
   void end_span();
+  // Of a task that has run. One that began or ended a span is left out: it would lie across that span's edge.
+  void add_task(std::int64_t begin, std::int64_t end);
   void add(TraceKind kind, std::string_view name, int index, std::int64_t begin, std::int64_t end);
   // Which rank's stream this is, as its waits say.
   void set_rank(int rank) { rank_ = rank; }
@@ -52,6 +54,7 @@ class TraceTrack {
 
   int rank_ = -1;
   std::vector<Open> open_;
+  bool has_marked_ = false;  // the running task has begun or ended a span
   std::vector<TraceEntry> entries_;
   std::size_t dropped_ = 0;
 };
@@ -104,6 +107,20 @@ class Tracer {
 TraceTrack*& track_of_this_thread();
 
 std::int64_t trace_clock();
+
+// A section of a task, recorded as a span. `name` outlives this object.
+class TracedSection {
+ public:
+  explicit TracedSection(std::string_view name);
+  TracedSection(const TracedSection&) = delete;
+  TracedSection& operator=(const TracedSection&) = delete;
+  ~TracedSection();
+
+ private:
+  std::string_view name_;
+  TraceTrack* track_;
+  std::int64_t begin_;
+};
 
 // A wait of this thread that may turn out to be none: begun at the first look that found nothing, recorded at its end.
 class TracedWait {

@@ -3,6 +3,7 @@
 
 #include "base/copy.h"
 #include "base/lane.h"
+#include "base/trace.h"
 #include "collectives/communicator.h"
 #include "collectives/run_on_cpu.h"
 
@@ -23,6 +24,7 @@ void carry_out(Communicator& communicator, const Communicator::Call& call, std::
   const Choice choice = communicator.choose(call.collective, larger_bytes, call.buffers.memory, lane.num_sms, asked);
   const auto to_compare = communicator.check(call, choice, lane.stream);
   if (larger_bytes == 0) return;
+  const Span span(lane.stream, name_of(call.collective));
   if (communicator.size() == 1) {
     if (params.input != params.output) enqueue_copy(lane.stream, params.output, params.input, larger_bytes);
     return;

@@ -2,7 +2,6 @@
 
 #include "base/copy.h"
 #include "base/error.h"
-#include "base/trace.h"
 #include "collectives/all_reduce.h"
 #include "kernels/rows/embedding.h"
 #include "parallel/choice_tables.h"
@@ -63,7 +62,6 @@ void TensorStrategy::sum_over_ranks(Tensor tensor, const Lane& lane, const std::
   const std::size_t elements = elements_of(tensor);
   if (!crosses_ranks(lane)) return;
   require(communicator_ != nullptr, "tensor parallelism: no communicator, as for dry runs");
-  const Span span(lane.stream, "all_reduce");
   all_reduce(*communicator_,
              {.input = tensor.data, .output = tensor.data, .count = elements, .dtype = tensor.dtype, .choice = choice},
              lane);

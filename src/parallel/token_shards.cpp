@@ -4,7 +4,6 @@
 
 #include "base/checked.h"
 #include "base/error.h"
-#include "base/trace.h"
 #include "collectives/all_gather.h"
 #include "fabric/symmetric_heap.h"
 #include "fused/rows_of.h"
@@ -122,15 +121,12 @@ void TokenShardStrategy::gather(Tensor x, const Weight& weight, const GatherChoi
   const Tensor own = rows_of(x, shards.begin(rank), shards.count(rank));
   const bool even = x.rows == shards.largest() * ranks_ && x.row_stride == x.columns;
   if (choice.form == GatherChoice::Form::bsp && even) {
-    {
-      const Span span(lane.stream, "all_gather");
-      all_gather(*communicator(),
-                 {.input = own.data,
-                  .output = x.data,
-                  .count = static_cast<std::size_t>(own.rows) * static_cast<std::size_t>(own.columns),
-                  .dtype = x.dtype},
-                 lane);
-    }
+    all_gather(*communicator(),
+               {.input = own.data,
+                .output = x.data,
+                .count = static_cast<std::size_t>(own.rows) * static_cast<std::size_t>(own.columns),
+                .dtype = x.dtype},
+               lane);
     return LocalStrategy::linear(x, weight, LinearRole::alone, y, lane);  // NOLINT(bugprone-parent-virtual-call)
   }
   Fused& fused = fused_for(x.rows, x.columns, x.dtype, lane);

@@ -51,6 +51,26 @@ TEST(Tracer, RecordsTasksSpansAndWaitsOfStreamsThatAreMadeWhileItLives) {
   EXPECT_EQ(entry_named(track, "not recorded"), nullptr);
 }
 
+// Viewers drop what lies across the edge of a span.
+TEST(Tracer, TasksLieInsideSpansOrOutside) {
+  ThreadPool pool(1);
+  Tracer tracer;
+  Stream stream(pool);
+  {
+    const Span outer(stream, "outer");
+    stream.enqueue([](ThreadPool&) { const TracedSection sending("transfer"); });
+    const Span inner(stream, "inner");
+    stream.enqueue([](ThreadPool&) {});
+  }
+  stream.synchronize();
+  const std::vector<TraceEntry>& entries = tracer.tracks().front()->entries();
+  EXPECT_EQ(std::ranges::count_if(entries, [](const TraceEntry& e) { return e.kind == TraceKind::task; }), 2);
+  EXPECT_EQ(std::ranges::count_if(entries, [](const TraceEntry& e) { return e.kind == TraceKind::span; }), 3);
+  for (const TraceEntry& a : entries)
+    for (const TraceEntry& b : entries)
+      EXPECT_FALSE(a.begin < b.begin && b.begin < a.end && a.end < b.end) << a.name << " and " << b.name;
+}
+
 TEST(Tracer, AWaitIsForTheRankThatWasLateAndEndsOnce) {
   ThreadPool pool(1);
   Tracer tracer;
@@ -116,24 +136,44 @@ TEST(StepShares, EachInstantOfAStepIsInOnePart) {
   EXPECT_DOUBLE_EQ(shares.hidden_transfer, 150e-9);
 }
 
-TEST(StepShares, StepsInSpansOfTheirOwnAreToldApartAndHandoversAreTimedByARate) {
+TEST(StepShares, AStepIsNamedByTheOutermostSpanAroundIt) {
+  std::vector<std::unique_ptr<TraceTrack>> tracks;
+  TraceTrack& track = *tracks.emplace_back(std::make_unique<TraceTrack>());
+  track.add(TraceKind::span, "linear", -1, 10, 20);  // begins with its step
+  track.add(TraceKind::span, "step", -1, 10, 100);
+  track.add(TraceKind::span, "inner", -1, 5, 150);
+  track.add(TraceKind::span, "outer", -1, 0, 200);
+  track.add(TraceKind::span, "before", -1, 210, 290);
+  track.add(TraceKind::span, "linear", -1, 300, 310);
+  track.add(TraceKind::span, "step", -1, 300, 400);
+  const std::vector<StepShares> all = step_shares(tracks);
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[0].label, "outer");
+  EXPECT_EQ(all[1].label, "");
+}
+
+TEST(StepShares, StepsInSpansOfTheirOwnAreToldApartAndHandoversAreTimedBySize) {
   std::vector<std::unique_ptr<TraceTrack>> tracks;
   TraceTrack& track = *tracks.emplace_back(std::make_unique<TraceTrack>());
   track.add(TraceKind::span, "step", -1, 10, 100);
   track.add(TraceKind::span, "bsp", -1, 0, 200);
   track.add(TraceKind::span, "step", -1, 310, 400);
   track.add(TraceKind::span, "push", -1, 300, 500);
-  EXPECT_FALSE(has_handovers(tracks));
+  track.add(TraceKind::task, "task", -1, 320, 390);
   track.add(TraceKind::span, kHandover, 3, 311, 312);
-  EXPECT_TRUE(has_handovers(tracks));
+  track.add(TraceKind::span, kHandover, 1, 313, 314);
+  track.add(TraceKind::span, kHandover, 9, 450, 451);  // in no step
 
-  const std::vector<StepShares> all = step_shares(tracks, 1e9);
+  const std::vector<StepShares> all =
+      step_shares(tracks, [](std::int64_t bytes) { return bytes == 3072 ? 30e-9 : 5e-9; });
   ASSERT_EQ(all.size(), 2u);
   EXPECT_EQ(all[0].label, "bsp");
   EXPECT_DOUBLE_EQ(all[0].step_seconds, 90e-9);
   EXPECT_EQ(all[0].inter_kernel, 0);
   EXPECT_EQ(all[1].label, "push");
-  EXPECT_DOUBLE_EQ(all[1].inter_kernel, 3072e-9);
+  EXPECT_DOUBLE_EQ(all[1].inter_kernel, 35e-9);
+  // It is of computation and transfer, which took 70 ns.
+  EXPECT_DOUBLE_EQ(step_shares(tracks, [](std::int64_t) { return 1.0; })[1].inter_kernel, 70e-9);
 }
 
 }  // namespace

@@ -131,7 +131,14 @@ TEST(Bench, FusedOperatorsRecordEachVariantAndItsError) {
       EXPECT_EQ(one.at("shard"), shard);
       EXPECT_EQ(one.at("dtype"), dtype);
       EXPECT_GT(one.at("microseconds").get<double>(), 0);
+      // All three are of one rank's samples.
+      EXPECT_LE(one.at("p10_microseconds").get<double>(), one.at("microseconds").get<double>());
+      EXPECT_GE(one.at("p90_microseconds").get<double>(), one.at("microseconds").get<double>());
       EXPECT_LT(one.at("max_relative_error").get<double>(), 1e-5);
+      if (one.at("variant") == "bsp") {
+        EXPECT_EQ(one.at("bsp_is"), "own");
+        EXPECT_EQ(one.at("bsp_microseconds").at("own"), one.at("microseconds"));
+      }
     }
   };
   for (const char* shard : {"k", "m"})
@@ -164,9 +171,9 @@ TEST(Bench, FlashDecodeRecordsEachStageAndItsError) {
 }
 
 TEST(Bench, FusedOperatorsRefuseWhatTheyCannotRunAndSayWhy) {
-  const auto refusal = [](std::vector<std::string> arguments) {
+  const auto refusal = [](std::vector<std::string> arguments, const ProgramOptions& options = {}) {
     arguments.insert(arguments.begin(), "bench");
-    const ProgramResult result = run_heddle(arguments);
+    const ProgramResult result = run_heddle(arguments, options);
     EXPECT_EQ(result.status, 2) << result.err;
     return result.err;
   };
@@ -186,6 +193,14 @@ TEST(Bench, FusedOperatorsRefuseWhatTheyCannotRunAndSayWhy) {
   EXPECT_THAT(refusal({"all-gather-linear", "--m", "0"}), HasSubstr("--m"));
   EXPECT_THAT(refusal({"all-gather-linear", "--ranks", "0"}), HasSubstr("--ranks"));
   EXPECT_THAT(refusal({"all-gather-linear", "--shard", "n"}), HasSubstr("expected k or m"));
+  EXPECT_THAT(refusal({"all-gather-linear", "--launch", "nobody"}), HasSubstr("--launch"));
+  const ProgramOptions as_rank_of_two{.environment = {{"OMPI_COMM_WORLD_RANK", "0"},
+                                                      {"OMPI_COMM_WORLD_SIZE", "2"},
+                                                      {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
+                                                      {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                                                      {"PMIX_NAMESPACE", "a-run"}}};
+  EXPECT_THAT(refusal({"linear-all-reduce", "--ranks", "3"}, as_rank_of_two),
+              HasSubstr("--ranks 3 in a run of 2 ranks"));
 }
 
 TEST(Bench, FlagTimesRankZeroWithEachOther) {

@@ -58,35 +58,6 @@ TEST(FusedOnProcesses, GivesTheSame) {
   }
 }
 
-// A rank that never calls: the others name it within the deadline and do not hang.
-TEST(FusedFailure, ARankThatStopsIsNamedWithinTheDeadline) {
-  constexpr int kRanks = 2;
-  ShmThreads world(kRanks, {.heap_bytes = std::size_t{1} << 20, .deadline = std::chrono::milliseconds(200)});
-  std::string message;
-  run_team(kRanks, [&](TeamMember& member) {
-    const auto fabric = world.rank(member.rank());
-    ThreadPool pool(1), transfer_pool(1);
-    Stream stream(pool), transfers(transfer_pool);
-    AllGatherLinear fused(*fabric, {0, 1}, {.largest_shard = 2, .other = 4});
-    std::vector<float> x(8, 1), w(12, 1), y(12);
-    if (member.rank() == 0) {
-      fused({.shards = Shards::even(4, kRanks),
-             .x = {x.data(), 2, 4, 4},
-             .weight = {.blocks = {{{w.data(), 3}}}, .out_features = 3, .in_features = 4},
-             .y = {y.data(), 4, 3, 3}},
-            stream, transfers);
-      try {
-        fabric->synchronize(stream);
-      } catch (const Timeout& timeout) {
-        message = timeout.what();
-      }
-    }
-    member.barrier();
-  });
-  EXPECT_NE(message.find("rank 0"), std::string::npos) << message;
-  EXPECT_NE(message.find("gather: tile"), std::string::npos) << message;
-}
-
 // One rank, so that what is checked is the call alone.
 class FusedCalls : public testing::Test {
  protected:

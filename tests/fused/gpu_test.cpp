@@ -3,17 +3,23 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstddef>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <vector>
 
 #include "base/buffer.h"
+#include "base/copy.h"
 #include "base/error.h"
 #include "base/tracer.h"
 #include "fabric/run_ranks.h"
 #include "fused/all_gather_linear/all_gather_linear.h"
+#include "fused/flash_decode/flash_decode.h"
 #include "fused/gpu_cases.h"
+#include "fused/linear_all_reduce/linear_all_reduce.h"
+#include "fused/linear_reduce_scatter/linear_reduce_scatter.h"
 #include "machine/gpu.h"
 
 namespace heddle {
@@ -51,55 +57,174 @@ TEST_P(FusedOnOneGpu, SurvivesRanksThatAreLateAtRandom) {
 INSTANTIATE_TEST_SUITE_P(Ranks, FusedOnOneGpu, testing::Values(1, 2, 4),
                          [](const auto& test) { return std::to_string(test.param); });
 
-// A call of two ranks with so many rows each. `before_calling(rank)` says whether the rank calls at all.
+// Memory of a rank: operands of any numbers.
+constexpr std::size_t kRankMemory = std::size_t{4} << 20, kWeightAt = std::size_t{1} << 20, kResultAt = 2 * kWeightAt;
+constexpr std::int64_t kColumns = 64;
+
+// A call of two ranks. `make(fabric, memory)` returns a call, which takes a lane and a second stream.
+// `before_calling(rank)` says whether the rank calls at all.
+template <class Make, class BeforeCalling>
+void call_on_two_ranks(const Make& make, std::chrono::milliseconds deadline, BeforeCalling before_calling) {
+  run_ranks("nvlink-ipc", 2, {.heap_bytes = std::size_t{16} << 20, .deadline = deadline},
+            [&](Fabric& fabric, Stream& stream) {
+              Stream transfers(fabric.device());
+              Buffer memory(kRankMemory, fabric.device());
+              const auto call = make(fabric, memory.data());
+              fabric.meet();
+              if (!before_calling(fabric.rank())) return;
+              call(Lane(stream, fabric.device_share().sms), transfers);
+              fabric.synchronize(stream);
+              fabric.meet();
+            });
+}
+
+Weight square_weight(std::byte* memory) {
+  return {.blocks = {{{memory + kWeightAt, kColumns}}},
+          .out_features = kColumns,
+          .in_features = kColumns,
+          .dtype = DType::bfloat16};
+}
+
+// With so many rows of each rank.
 template <class BeforeCalling>
 void gather_on_two_ranks(GatherVariant variant, std::int64_t rows, std::chrono::milliseconds deadline,
                          BeforeCalling before_calling) {
-  constexpr std::int64_t kColumns = 64;
-  run_ranks(
-      "nvlink-ipc", 2, {.heap_bytes = std::size_t{8} << 20, .deadline = deadline}, [&](Fabric& fabric, Stream& stream) {
-        Stream transfers(fabric.device());
-        AllGatherLinear fused(fabric, {0, 1}, {.largest_shard = rows, .other = kColumns, .dtype = DType::bfloat16});
-        Buffer memory(std::size_t{4} << 20, fabric.device());
-        fabric.meet();
-        if (!before_calling(fabric.rank())) return;
-        std::byte* const at = memory.data();
-        fused({.shards = Shards::even(2 * rows, 2),
-               .x = {at, rows, kColumns, kColumns, DType::bfloat16},
-               .weight = {.blocks = {{{at + (1 << 20), kColumns}}},
-                          .out_features = kColumns,
-                          .in_features = kColumns,
-                          .dtype = DType::bfloat16},
-               .y = {at + (2 << 20), 2 * rows, kColumns, kColumns, DType::bfloat16},
-               .variant = variant},
-              Lane(stream, fabric.device_share().sms), transfers);
-        fabric.synchronize(stream);
-        fabric.meet();
-      });
+  const auto make = [&](Fabric& fabric, std::byte* at) {
+    const auto fused = std::make_shared<AllGatherLinear>(
+        fabric, Ranks{0, 1}, AllGatherLinearLimits{.largest_shard = rows, .other = kColumns, .dtype = DType::bfloat16});
+    return [=](const Lane& lane, Stream& transfers) {
+      (*fused)({.shards = Shards::even(2 * rows, 2),
+                .x = {at, rows, kColumns, kColumns, DType::bfloat16},
+                .weight = square_weight(at),
+                .y = {at + kResultAt, 2 * rows, kColumns, kColumns, DType::bfloat16},
+                .variant = variant},
+               lane, transfers);
+    };
+  };
+  call_on_two_ranks(make, deadline, before_calling);
 }
 
-// A rank that never calls: the other names it within the deadline, and its kernels end.
-void expect_stopped_rank_is_named(GatherVariant variant, std::int64_t rows, std::string_view waits_for) {
+// A rank that never calls: the other names it within the deadline, and its kernels end. `call_of(before_calling)` runs a
+// call on two ranks.
+constexpr std::chrono::milliseconds kStopDeadline{500};
+template <class CallOf>
+void expect_stopped_rank_is_named(const CallOf& call_of, const std::string& what, const std::string& waits_for) {
+  constexpr std::chrono::seconds kStays{2}, kMargin{8};  // the margin: for beginning and end of a run on GPUs
   std::string message;
+  const auto begin = std::chrono::steady_clock::now();
   try {
-    gather_on_two_ranks(variant, rows, std::chrono::milliseconds(500), [](int rank) {
+    call_of([&](int rank) {
       // Stays beyond the deadline: else its own closing would be what is late first.
-      if (rank == 1) std::this_thread::sleep_for(std::chrono::seconds(2));
+      if (rank == 1) std::this_thread::sleep_for(kStays);
       return rank != 1;
     });
   } catch (const std::exception& error) {
     message = error.what();
   }
-  EXPECT_NE(message.find(waits_for), std::string::npos) << name_of(variant) << ", " << rows << " rows: " << message;
+  EXPECT_NE(message.find("waited for rank 1 past the deadline of 0.5 s: " + waits_for), std::string::npos)
+      << what << ": " << message;
+  EXPECT_LE(std::chrono::steady_clock::now() - begin, kStays + kMargin) << what;
+}
+
+void expect_stopped_gatherer_is_named(GatherVariant variant, std::int64_t rows, const std::string& waits_for) {
+  expect_stopped_rank_is_named(
+      [&](const auto& before_calling) { gather_on_two_ranks(variant, rows, kStopDeadline, before_calling); },
+      std::string(name_of(variant)) + " of " + std::to_string(rows) + " rows", waits_for);
 }
 
 TEST(FusedOnOneGpuFailure, ARankThatStopsIsNamedWithinTheDeadline) {
   if (fused_gpus() < 1) GTEST_SKIP() << "needs a GPU";
   constexpr std::int64_t kFew = 64, kMany = 320;  // of each rank: gathered before the GEMM, and not
   for (const GatherVariant variant : {GatherVariant::pull, GatherVariant::push, GatherVariant::copy})
-    expect_stopped_rank_is_named(variant, kMany, "gather: tile");
-  expect_stopped_rank_is_named(GatherVariant::pull, kFew, "small M: piece");
-  expect_stopped_rank_is_named(GatherVariant::push, kFew, "small M: shard");
+    expect_stopped_gatherer_is_named(variant, kMany, "gather: tile");
+  expect_stopped_gatherer_is_named(GatherVariant::pull, kFew, "small M: piece");
+  expect_stopped_gatherer_is_named(GatherVariant::push, kFew, "small M: shard");
+}
+
+// With rows of both ranks: few are summed by packets, many by tiles.
+constexpr std::int64_t kFewSummed = 64, kManySummed = 640;
+
+TEST(FusedOnOneGpuFailure, AReduceScatterNamesARankThatStops) {
+  if (fused_gpus() < 1) GTEST_SKIP() << "needs a GPU";
+  for (const std::int64_t rows : {kFewSummed, kManySummed})
+    expect_stopped_rank_is_named(
+        [&](const auto& before_calling) {
+          const auto make = [&](Fabric& fabric, std::byte* at) {
+            const Shards shards = Shards::even(rows, 2);
+            const auto fused = std::make_shared<LinearReduceScatter>(
+                fabric, Ranks{0, 1}, PartialLimits{.largest_shard = shards.largest(), .n = kColumns});
+            return [=](const Lane& lane, Stream&) {
+              (*fused)({shards,
+                        {at, rows, kColumns, kColumns, DType::bfloat16},
+                        square_weight(at),
+                        {at + kResultAt, shards.largest(), kColumns, kColumns, DType::float32}},
+                       lane);
+            };
+          };
+          call_on_two_ranks(make, kStopDeadline, before_calling);
+        },
+        "reduce-scatter of " + std::to_string(rows) + " rows", "");
+}
+
+TEST(FusedOnOneGpuFailure, AnAllReduceNamesARankThatStops) {
+  if (fused_gpus() < 1) GTEST_SKIP() << "needs a GPU";
+  for (const std::int64_t rows : {kFewSummed, kManySummed})
+    expect_stopped_rank_is_named(
+        [&](const auto& before_calling) {
+          const auto make = [&](Fabric& fabric, std::byte* at) {
+            const auto fused =
+                std::make_shared<LinearAllReduce>(fabric, Ranks{0, 1}, LinearAllReduceLimits{.m = rows, .n = kColumns});
+            return [=](const Lane& lane, Stream&) {
+              (*fused)({{at, rows, kColumns, kColumns, DType::bfloat16},
+                        square_weight(at),
+                        {at + kResultAt, rows, kColumns, kColumns, DType::float32}},
+                       lane);
+            };
+          };
+          call_on_two_ranks(make, kStopDeadline, before_calling);
+        },
+        "all-reduce of " + std::to_string(rows) + " rows", "");
+}
+
+TEST(FusedOnOneGpuFailure, ADecodeNamesARankThatStops) {
+  if (fused_gpus() < 1) GTEST_SKIP() << "needs a GPU";
+  constexpr int kPage = 16;
+  for (const DecodeVariant variant : {DecodeVariant::all_gather, DecodeVariant::waits, DecodeVariant::push})
+    expect_stopped_rank_is_named(
+        [&](const auto& before_calling) {
+          const auto make = [&](Fabric& fabric, std::byte* at) {
+            const auto fused = std::make_shared<FlashDecode>(
+                fabric, Ranks{0, 1},
+                FlashDecodeLimits{.max_sequences = 1, .num_heads = 1, .num_kv_heads = 1, .head_dim = kColumns});
+            const std::int32_t page = 0, context = kPage;  // the places of the sequence's arrays are free for them
+            auto* const arrays = reinterpret_cast<std::int32_t*>(at + 3 * kWeightAt);
+            Stream stream(fabric.device());
+            enqueue_copy(stream, arrays, &page, sizeof(page));
+            enqueue_copy(stream, arrays + 1, &context, sizeof(context));
+            stream.synchronize();
+            return [=, splits = std::make_shared<Buffer>(std::size_t{1} << 20, fabric.device())](Lane lane,
+                                                                                                 Stream& transfers) {
+              lane.workspace = {splits->data(), splits->size_bytes()};
+              (*fused)({.q = {at, 1, kColumns, kColumns, DType::float32},
+                        .y = {at + kResultAt, 1, kColumns, kColumns, DType::float32},
+                        .kv = {.keys = at + kWeightAt,
+                               .values = at + kWeightAt,
+                               .num_kv_heads = 1,
+                               .page_size = kPage,
+                               .head_dim = kColumns,
+                               .dtype = DType::bfloat16},
+                        .sequences = {.context_len = arrays + 1,
+                                      .page_table = arrays,
+                                      .num_sequences = 1,
+                                      .page_table_stride = 1},
+                        .num_heads = 1,
+                        .scale = 1},
+                       variant, lane, transfers);
+            };
+          };
+          call_on_two_ranks(make, kStopDeadline, before_calling);
+        },
+        "decode by " + std::string(name_of(variant)), "decode: part");
 }
 
 // A rank that calls late: the trace of the other's kernel shows the wait, its reason and its length.

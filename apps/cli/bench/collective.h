@@ -66,6 +66,10 @@ GraphSamples graph_samples(Communicator& communicator, Stream& stream, int calls
 std::vector<GraphSamples> interleaved_graph_samples(Communicator& communicator, Stream& stream, int calls, int samples,
                                                     std::span<const std::function<void()>> each);
 
+// The same with calls that the host launches in each sample, without a graph; `blocks` is 0. Likewise.
+std::vector<GraphSamples> interleaved_host_samples(Communicator& communicator, Stream& stream, int calls, int samples,
+                                                   std::span<const std::function<void()>> each);
+
 // The buffers that calls rotate through, for input and output, and the calls themselves.
 class CollectiveBuffers {
  public:

@@ -87,11 +87,46 @@ class TimedGraph {
   cudaGraphExec_t executable_ = nullptr;
 };
 
-}  // namespace
+// Calls that the host launches, timed in the same way.
+class TimedCalls {
+ public:
+  TimedCalls(Communicator& communicator, Stream& stream, int calls, const std::function<void()>& call)
+      : communicator_(communicator), stream_(stream), calls_(calls), call_(call) {
+    check(cudaEventCreate(&begin_));
+    check(cudaEventCreate(&end_));
+  }
+  TimedCalls(const TimedCalls&) = delete;
+  TimedCalls& operator=(const TimedCalls&) = delete;
+  ~TimedCalls() {
+    if (begin_ != nullptr) cudaEventDestroy(begin_);
+    if (end_ != nullptr) cudaEventDestroy(end_);
+  }
 
-namespace {
+  void launch() {
+    auto* const stream = static_cast<cudaStream_t>(stream_.native());
+    barrier(communicator_, stream_);
+    check(cudaEventRecord(begin_, stream));
+    for (int i = 0; i < calls_; ++i) call_();
+    check(cudaEventRecord(end_, stream));
+  }
 
-// Of graphs that make(i) captures, which go before the ranks part.
+  // As TimedGraph's.
+  double seconds() const {
+    float milliseconds = 0;
+    check(cudaEventElapsedTime(&milliseconds, begin_, end_));
+    return static_cast<double>(milliseconds) * 1e-3;
+  }
+  static int most_blocks() { return 0; }
+
+ private:
+  Communicator& communicator_;
+  Stream& stream_;
+  int calls_;
+  const std::function<void()>& call_;
+  cudaEvent_t begin_ = nullptr, end_ = nullptr;
+};
+
+// Of what make(i) returns, which may be graphs; they go before the ranks part.
 template <class Make>
 std::vector<GraphSamples> samples_of(Communicator& communicator, Stream& stream, int calls, int samples,
                                      std::size_t num_graphs, const Make& make) {
@@ -99,7 +134,7 @@ std::vector<GraphSamples> samples_of(Communicator& communicator, Stream& stream,
   Fabric& fabric = communicator.fabric();
   std::vector<GraphSamples> measured(num_graphs);
   {
-    std::vector<std::unique_ptr<TimedGraph>> graphs;
+    std::vector<decltype(make(std::size_t{}))> graphs;
     for (std::size_t i = 0; i < num_graphs; ++i) {
       graphs.push_back(make(i));
       measured[i].blocks = graphs[i]->most_blocks();
@@ -133,6 +168,12 @@ std::vector<GraphSamples> interleaved_graph_samples(Communicator& communicator, 
     const auto call = [&](int) { each[i](); };
     return std::make_unique<TimedGraph>(communicator, stream, calls, std::span<std::byte>{}, call);
   });
+}
+
+std::vector<GraphSamples> interleaved_host_samples(Communicator& communicator, Stream& stream, int calls, int samples,
+                                                   std::span<const std::function<void()>> each) {
+  return samples_of(communicator, stream, calls, samples, each.size(),
+                    [&](std::size_t i) { return std::make_unique<TimedCalls>(communicator, stream, calls, each[i]); });
 }
 
 }  // namespace heddle

@@ -21,6 +21,7 @@
 #include "collectives/all_gather.h"
 #include "engine/rank_world.h"
 #include "fabric/launch.h"
+#include "fabric/nvlink/nccl_collectives.h"
 #include "fabric/run_ranks.h"
 #include "kernels/linear/linear.h"
 #include "machine/device_choice.h"
@@ -34,8 +35,7 @@ using nlohmann::ordered_json;
 constexpr int kMostFusedRanks = 16;
 constexpr int kValuesApart = 16;  // of FusedRank::values: a rank's own, and those of all ranks
 
-// The largest of the ranks' values; a NaN is the largest.
-double most_of_ranks(double mine, const FusedRank& rank) {
+std::vector<float> of_all_ranks(double mine, const FusedRank& rank) {
   const auto value = static_cast<float>(mine);
   auto* const own = reinterpret_cast<float*>(rank.values.data());
   auto* const of_ranks = own + kValuesApart;
@@ -44,8 +44,13 @@ double most_of_ranks(double mine, const FusedRank& rank) {
   all_gather(rank.communicator, {own, of_ranks, 1, DType::float32}, rank.stream);
   enqueue_copy(rank.stream, all.data(), of_ranks, all.size() * sizeof(float));
   rank.fabric.synchronize(rank.stream);
+  return all;
+}
+
+// The largest of the ranks' values; a NaN is the largest.
+double most_of_ranks(double mine, const FusedRank& rank) {
   double most = 0;
-  for (const float one : all) {
+  for (const float one : of_all_ranks(mine, rank)) {
     if (std::isnan(one)) return std::nan("");
     most = std::max(most, static_cast<double>(one));
   }
@@ -55,21 +60,22 @@ double most_of_ranks(double mine, const FusedRank& rank) {
 // What is timed of a case: its variants, and, last, the GEMM alone where it has one.
 std::vector<FusedCase::Variant> timed_of(const FusedCase& one) {
   std::vector<FusedCase::Variant> timed = one.variants();
-  if (one.gemm()) timed.push_back({"gemm", one.gemm()});
+  if (one.gemm()) timed.push_back({.name = "gemm", .call = one.gemm()});
   return timed;
 }
 
-// Microseconds per call of each; on a GPU in graphs of several calls. Samples are interleaved.
+// Microseconds per call of each; on a GPU of several calls together. Samples are interleaved.
 std::vector<std::vector<double>> samples_of(const FusedBenchOptions& options, const FusedRank& rank,
                                             const std::vector<FusedCase::Variant>& timed) {
-  constexpr int kCallsOfGraph = 5;
+  constexpr int kCalls = 5;
   std::vector<std::vector<double>> samples(timed.size());
   if constexpr (kHaveCuda)
     if (rank.on_gpu()) {
       std::vector<std::function<void()>> calls;
       for (const FusedCase::Variant& one : timed) calls.push_back(one.call);
-      std::vector<GraphSamples> graphs =
-          interleaved_graph_samples(rank.communicator, rank.stream, kCallsOfGraph, options.repeats, calls);
+      const auto samples_by =
+          options.launched_by == LaunchedBy::graph ? interleaved_graph_samples : interleaved_host_samples;
+      std::vector<GraphSamples> graphs = samples_by(rank.communicator, rank.stream, kCalls, options.repeats, calls);
       for (std::size_t i = 0; i < timed.size(); ++i) samples[i] = std::move(graphs[i].seconds);
     }
   for (int sample = 0; !rank.on_gpu() && sample < options.repeats; ++sample)
@@ -89,13 +95,43 @@ std::vector<std::vector<double>> samples_of(const FusedBenchOptions& options, co
   return samples;
 }
 
+// Of the slowest rank.
+FusedMeasurement::Variant times_of(const FusedCase::Variant& variant, const std::vector<double>& samples,
+                                   const FusedRank& rank) {
+  const std::vector<float> medians = of_all_ranks(median(samples), rank),
+                           p10 = of_all_ranks(quantile(samples, 0.1), rank),
+                           p90 = of_all_ranks(quantile(samples, 0.9), rank);
+  const auto slowest = static_cast<std::size_t>(std::ranges::max_element(medians) - medians.begin());
+  return {.name = variant.name,
+          .microseconds = static_cast<double>(medians[slowest]),
+          .p10_microseconds = static_cast<double>(p10[slowest]),
+          .p90_microseconds = static_cast<double>(p90[slowest]),
+          .inter_kernel_bytes = variant.inter_kernel_bytes,
+          .way = variant.way};
+}
+
+// Of the ways of each variant that has several.
+std::vector<FusedMeasurement::Variant> fastest_ways(const std::vector<FusedMeasurement::Variant>& all) {
+  std::vector<FusedMeasurement::Variant> fastest;
+  for (const FusedMeasurement::Variant& one : all) {
+    const auto before = std::ranges::find(fastest, one.name, &FusedMeasurement::Variant::name);
+    const bool competes = !one.way.empty() && before != fastest.end();
+    FusedMeasurement::Variant& of_name = competes ? *before : fastest.emplace_back(one);
+    std::vector<std::pair<std::string, double>> ways = std::move(of_name.ways);
+    ways.emplace_back(one.way, one.microseconds);
+    if (one.microseconds < of_name.microseconds) of_name = one;
+    of_name.ways = std::move(ways);
+  }
+  return fastest;
+}
+
 FusedMeasurement measure_case(const FusedBenchOptions& options, const FusedCaseMaker& maker, const FusedRank& rank) {
   const auto one = maker.make(rank);
   one->warm_up();
   rank.fabric.synchronize(rank.stream);
   rank.fabric.meet();
   const std::vector<FusedCase::Variant> timed = timed_of(*one);
-  std::vector<double> errors, microseconds;
+  std::vector<double> errors;
   for (const FusedCase::Variant& each : timed) {
     one->clear_result(rank);
     for (int i = 0; i < 2; ++i) each.call();
@@ -104,16 +140,13 @@ FusedMeasurement measure_case(const FusedBenchOptions& options, const FusedCaseM
     if (is_variant) errors.push_back(most_of_ranks(one->max_relative_error(), rank));
   }
   const std::vector<std::vector<double>> samples = samples_of(options, rank, timed);
-  for (const std::vector<double>& of : samples) microseconds.push_back(most_of_ranks(median(of), rank));
+  std::vector<FusedMeasurement::Variant> times;
+  for (std::size_t i = 0; i < timed.size(); ++i) times.push_back(times_of(timed[i], samples[i], rank));
   FusedMeasurement measured;
-  for (std::size_t i = 0; i < one->variants().size(); ++i)
-    measured.variants.push_back({.name = timed[i].name,
-                                 .microseconds = microseconds[i],
-                                 .p10_microseconds = quantile(samples[i], 0.1),
-                                 .p90_microseconds = quantile(samples[i], 0.9),
-                                 .max_relative_error = errors[i],
-                                 .inter_kernel_bytes = timed[i].inter_kernel_bytes});
-  if (one->gemm()) measured.gemm_microseconds = microseconds.back();
+  if (one->gemm()) measured.gemm_microseconds = times.back().microseconds;
+  times.resize(errors.size());
+  for (std::size_t i = 0; i < errors.size(); ++i) times[i].max_relative_error = errors[i];
+  measured.variants = fastest_ways(times);
   rank.fabric.meet();  // memory is freed when no kernel waits any more
   return measured;
 }
@@ -134,6 +167,10 @@ void add_case(FusedReport& report, const ordered_json& shape, int ranks, const F
                    {"p10_microseconds", variant.p10_microseconds},
                    {"p90_microseconds", variant.p90_microseconds}});
     if (gemm) result["gemm_microseconds"] = *gemm;
+    if (!variant.way.empty()) {
+      result[variant.name + "_is"] = variant.way;
+      for (const auto& [way, microseconds] : variant.ways) result[variant.name + "_microseconds"][way] = microseconds;
+    }
     result.update(
         {{"inter_kernel_bytes", variant.inter_kernel_bytes}, {"max_relative_error", variant.max_relative_error}});
     report.results.push_back(std::move(result));
@@ -182,7 +219,7 @@ std::vector<float> FusedCase::result_on_host(const FusedRank& rank) const {
 }
 
 int FusedBenchOptions::num_ranks() const {
-  return started_by_mpirun() ? read_launch().world_size : ranks;
+  return started_by_mpirun() ? read_launch().world_size : ranks.value_or(2);
 }
 
 Ranks whole_team(const Fabric& fabric) {
@@ -198,11 +235,22 @@ void add_fused_options(CLI::App& command, FusedBenchOptions& options) {
                      "Where the ranks run: cpu, or a device for each, comma-separated; default cpu");
   add_number_option<int>(command, "--repeats", options.repeats, "Samples of each case; default 20",
                          {.min = 1, .max = 10000});
+  command
+      .add_option_function<std::string>(
+          "--launch",
+          [&options](const std::string& text) {
+            options.launched_by = text == "host" ? LaunchedBy::host : LaunchedBy::graph;
+          },
+          "Who launches calls on GPUs: graph or host; default graph")
+      ->check(CLI::IsMember({"graph", "host"}));
   add_json_option(command, options.json_file);
 }
 
 std::vector<Device> require_devices(const FusedBenchOptions& options) {
   const auto ranks = static_cast<std::size_t>(options.num_ranks());
+  if (options.ranks && *options.ranks != options.num_ranks())
+    throw_error<InputError>("--ranks {} in a run of {} ranks: each is a process; leave out --ranks", *options.ranks,
+                            ranks);
   std::vector<Device> devices;
   for (const std::string_view name : parts_between_commas(options.devices)) {
     const std::optional<Device> device = device_named(name);
@@ -236,7 +284,7 @@ std::vector<Device> require_devices(const FusedBenchOptions& options) {
 }
 
 std::vector<FusedMeasurement> measure_fused(const FusedBenchOptions& options, const std::vector<Device>& devices,
-                                            const std::vector<FusedCaseMaker>& cases) {
+                                            const std::vector<FusedCaseMaker>& cases, OnMeasured measured) {
   const int ranks = options.num_ranks();
   const bool on_gpu = devices.front().kind == DeviceKind::cuda;
   CommunicatorOptions of_communicator{.vendor = false};
@@ -257,11 +305,17 @@ std::vector<FusedMeasurement> measure_fused(const FusedBenchOptions& options, co
     const Workspace of_lane{workspace.data(), workspace.size_bytes()};
     const Lane lane = on_gpu ? Lane(stream, fabric.device_share().sms, of_lane) : Lane(stream);
     Communicator communicator(fabric, whole_team(fabric), stream, of_communicator);
-    std::vector<FusedMeasurement> mine;
-    mine.reserve(cases.size());
-    for (const FusedCaseMaker& one : cases)
-      mine.push_back(measure_case(options, one, {fabric, stream, transfers, communicator, lane, values}));
-    if (fabric.rank() == 0) of_rank_0 = std::move(mine);
+    std::unique_ptr<VendorCollectives> nccl;  // beside the communicator, which chooses as without it
+    if constexpr (kHaveCuda)
+      if (options.with_nccl && fabric.size() > 1 && fabric.has(Capability::vendor_collectives))
+        nccl = open_nccl(fabric, whole_team(fabric));
+    for (const FusedCaseMaker& one : cases) {
+      FusedMeasurement mine =
+          measure_case(options, one, {fabric, stream, transfers, communicator, lane, values, nccl.get()});
+      if (fabric.rank() != 0) continue;
+      of_rank_0.push_back(std::move(mine));
+      measured(of_rank_0);
+    }
   };
   const FabricOptions of_fabric{.heap_bytes = heap, .deadline = std::chrono::seconds(60)};
   if (on_gpu) {
@@ -270,7 +324,7 @@ std::vector<FusedMeasurement> measure_fused(const FusedBenchOptions& options, co
     for (const Device& device : devices) gpus.push_back(device.index);
     run_ranks_on_gpus(gpus, of_fabric, measure_on);
   } else {
-    run_ranks("shm", options.ranks, of_fabric, measure_on);
+    run_ranks("shm", ranks, of_fabric, measure_on);
   }
   return of_rank_0;
 }
@@ -282,16 +336,20 @@ void run_fused_bench(const std::string& kind, const FusedBenchOptions& options, 
   const bool to_file = options.json_file && !options.json_file->empty() && *options.json_file != "-";
   if (to_file) PendingFile{*options.json_file};  // an unwritable file is reported now
   const int ranks = options.num_ranks();
-  const std::vector<FusedMeasurement> measured = measure_fused(options, devices, cases);
-  if (measured.empty()) return;  // a rank other than 0, in a process of its own
-  FusedReport report;
-  for (std::size_t i = 0; i < cases.size(); ++i) add_case(report, cases[i].shape, ranks, measured[i]);
   record["device"] = options.devices;
   record["ranks"] = ranks;
-  record["results"] = report.results;
-  record["machine"]["clock_mhz_after"] = clock_mhz();
-  const std::string text = record.dump(2, ' ', true, ordered_json::error_handler_t::replace) + "\n";
-  if (to_file) write_file(*options.json_file, text);
+  if (devices.front().kind == DeviceKind::cuda)
+    record["launched_by"] = options.launched_by == LaunchedBy::graph ? "graph" : "host";
+  FusedReport report;
+  std::string text;
+  const auto add_last = [&](const std::vector<FusedMeasurement>& measured) {
+    add_case(report, cases[measured.size() - 1].shape, ranks, measured.back());
+    record["results"] = report.results;
+    record["machine"]["clock_mhz_after"] = clock_mhz();
+    text = record.dump(2, ' ', true, ordered_json::error_handler_t::replace) + "\n";
+    if (to_file) write_file(*options.json_file, text);
+  };
+  if (measure_fused(options, devices, cases, add_last).empty()) return;  // a rank other than 0, in a process of its own
   std::vector<std::string> head;
   for (const auto& field : cases.front().shape.items()) head.push_back(field.key());
   for (const char* column : {"variant", "us", "x of bsp", "of GEMM", "max error"}) head.emplace_back(column);

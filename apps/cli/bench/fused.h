@@ -9,9 +9,11 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/buffer.h"
+#include "base/function_ref.h"
 #include "base/lane.h"
 #include "base/stream.h"
 #include "base/tensor.h"
@@ -24,14 +26,17 @@ class App;
 
 namespace heddle {
 
+class VendorCollectives;
+
 // What one rank of a benchmark has.
 struct FusedRank {
   Fabric& fabric;
   Stream& stream;
   Stream& transfers;
   Communicator& communicator;
-  Lane lane;       // of `stream`: on a GPU this rank's share of the SMs, and a workspace
-  Buffer& values;  // of the device: a float32 of this rank, and one of each rank
+  Lane lane;                          // of `stream`: on a GPU this rank's share of the SMs, and a workspace
+  Buffer& values;                     // of the device: a float32 of this rank, and one of each rank
+  VendorCollectives* nccl = nullptr;  // where FusedBenchOptions::with_nccl, and each rank has a GPU of its own
 
   Device device() const { return fabric.device(); }
   bool on_gpu() const { return device().kind == DeviceKind::cuda; }
@@ -40,13 +45,15 @@ struct FusedRank {
 // `bytes` at `source`, in memory of the rank's device. Waits.
 Buffer uploaded(const FusedRank& rank, const void* source, std::size_t bytes);
 
-// One operator of one shape on one rank: several ways to compute the same result, in the same place.
+// One operator of one shape on one rank: several variants that compute the same result, in the same place.
 class FusedCase {
  public:
+  // Of variants with one name and several ways the fastest is reported.
   struct Variant {
     std::string name;
     std::function<void()> call;           // enqueues on the rank's stream
     std::int64_t inter_kernel_bytes = 0;  // that its operators write and read to hand results to each other
+    std::string way = {};
   };
 
   virtual ~FusedCase() = default;
@@ -76,20 +83,25 @@ struct FusedCaseMaker {
   std::function<std::unique_ptr<FusedCase>(const FusedRank&)> make;  // collective
 };
 
+enum class LaunchedBy : std::uint8_t { graph, host };
+
 struct FusedBenchOptions {
-  int ranks = 2;  // if mpirun has not set the number
+  std::optional<int> ranks;  // if mpirun has not set the number; default 2
   std::string devices = "cpu";
   int repeats = 20;
   std::optional<std::string> json_file;
   std::size_t largest_bytes = std::size_t{16} << 20;  // of the communicator on GPUs
+  bool with_nccl = false;                             // bsp is the fastest of our collective and NCCL's
+  LaunchedBy launched_by = LaunchedBy::graph;         // calls on GPUs
 
   int num_ranks() const;  // of the run
 };
 
-// --ranks, --device, --repeats, --json.
+// --ranks, --device, --repeats, --launch, --json.
 void add_fused_options(CLI::App& command, FusedBenchOptions& options);
 
-// A device for each rank. Throws InputError for devices on which its ranks cannot run.
+// A device for each rank. Throws InputError for devices on which its ranks cannot run, and for another number of ranks than
+// mpirun has started.
 std::vector<Device> require_devices(const FusedBenchOptions& options);
 
 // What was measured of a case, on the slowest rank.
@@ -97,19 +109,23 @@ struct FusedMeasurement {
   struct Variant {
     std::string name;
     double microseconds = 0;
-    double p10_microseconds = 0, p90_microseconds = 0;  // of rank 0
+    double p10_microseconds = 0, p90_microseconds = 0;
     double max_relative_error = 0;
     std::int64_t inter_kernel_bytes = 0;
+    std::string way = {};                                   // the fastest
+    std::vector<std::pair<std::string, double>> ways = {};  // and the microseconds of each
   };
-  std::vector<Variant> variants;            // of FusedCase, in its order
+  std::vector<Variant> variants;            // of FusedCase, in its order, those of several ways once
   std::optional<double> gemm_microseconds;  // of cases that have one
 };
 
-// Measures every variant of every case, interleaved. Empty in a process that is another rank than 0.
+// Measures every variant of every case, interleaved. Empty in a process that is another rank than 0. Rank 0 calls
+// `measured` with all results so far after each case.
+using OnMeasured = FunctionRef<void(const std::vector<FusedMeasurement>&)>;
 std::vector<FusedMeasurement> measure_fused(const FusedBenchOptions& options, const std::vector<Device>& devices,
-                                            const std::vector<FusedCaseMaker>& cases);
+                                            const std::vector<FusedCaseMaker>& cases, OnMeasured measured);
 
-// Measures and writes the record; the first variant is what the others are compared with.
+// Measures and writes the record, a file anew after each case; the first variant is what the others are compared with.
 void run_fused_bench(const std::string& kind, const FusedBenchOptions& options, const std::vector<Device>& devices,
                      const std::vector<FusedCaseMaker>& cases);
 

@@ -1,5 +1,5 @@
 // The cases of the fused benchmarks: all-gather + GEMM, GEMM + reduce-scatter, GEMM + all-reduce, each beside the pair
-// of our own collective and `linear`.
+// of a collective, our own or NCCL's, and `linear`.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
@@ -16,6 +16,7 @@
 #include "collectives/all_gather.h"
 #include "collectives/all_reduce.h"
 #include "collectives/reduce_scatter.h"
+#include "fabric/nvlink/nccl_collectives.h"
 #include "fused/all_gather_linear/all_gather_linear.h"
 #include "fused/linear_all_reduce/linear_all_reduce.h"
 #include "fused/linear_reduce_scatter/linear_reduce_scatter.h"
@@ -61,6 +62,9 @@ class Part {
     buffer_ = rank.on_gpu() ? uploaded(rank, values.data(), values.size_bytes()) : std::move(values);
     tensor_.data = buffer_.data();
   }
+  // In memory of another owner, which outlives it.
+  Part(std::byte* memory, std::int64_t rows, std::int64_t columns, DType dtype)
+      : tensor_{memory, rows, columns, columns, dtype} {}
   // By name: a tensor into this object's memory.
   const Tensor& tensor() const { return tensor_; }
   Weight weight() const {
@@ -83,6 +87,34 @@ class Part {
   Buffer buffer_;
   Tensor tensor_;
 };
+
+// In a window of NCCL's; nothing where it gives none.
+std::optional<Part> window_part(const FusedRank& rank, std::int64_t rows, std::int64_t columns, DType dtype) {
+  if (rank.nccl == nullptr) return std::nullopt;
+  try {
+    std::byte* const window = rank.nccl->allocate_window(std::max<std::size_t>(1, bytes_of(rows, columns, dtype)));
+    return Part(window, rows, columns, dtype);
+  } catch (const Failure&) {
+    return std::nullopt;
+  }
+}
+
+// A way to carry out bsp's collective.
+struct BspWay {
+  std::string name;
+  VendorCollectives* nccl;  // null: Heddle's
+  const Part& from;         // what this rank gives, or, of sums, its products
+  const Part& to;           // what it gets
+};
+
+// `windows`: buffers in NCCL's, if it has given both.
+std::vector<BspWay> bsp_ways(const FusedRank& rank, const Part& from, const Part& to,
+                             std::optional<std::pair<const Part&, const Part&>> windows) {
+  std::vector<BspWay> ways{{"own", nullptr, from, to}};
+  if (rank.nccl != nullptr) ways.push_back({"nccl", rank.nccl, from, to});
+  if (windows) ways.push_back({"nccl-windows", rank.nccl, windows->first, windows->second});
+  return ways;
+}
 
 // The CPU multiplies weights of float16 with activations of float32.
 DType activation_dtype(DType dtype, DeviceKind device) {
@@ -152,16 +184,21 @@ class GatherCase final : public LinearCase {
         y_(rank, shape.m, columns_.count(me()), DType::float32),
         piece_(rank, largest_rows(), largest_columns(), x_.tensor().dtype),
         pieces_(rank, largest_rows() * rank.fabric.size(), largest_columns(), x_.tensor().dtype),
+        window_piece_(window_part(rank, largest_rows(), largest_columns(), x_.tensor().dtype)),
+        window_pieces_(window_part(rank, largest_rows() * rank.fabric.size(), largest_columns(), x_.tensor().dtype)),
         whole_(rank, shape.m, shape.k, x_.tensor().dtype),
         fused_(rank.fabric, whole_team(rank.fabric), gather_limits(shape, rank.fabric.size())) {
     result_ = y_.tensor();
     first_column_ = columns_.begin(me());
     // The gathered A is written and read, and, where it is moved to its place, once more.
     const auto gathered = static_cast<std::int64_t>(bytes_of(shape.m, shape.k, x_.tensor().dtype));
+    if (window_piece_) fill_piece(*window_piece_);
     for (const GatherWay& way : ways) {
       const std::optional<GatherVariant> variant = gather_variant(way.choice);
       if (!variant) {
-        variants_.push_back({way.name, [this] { call_pair(); }, (gathers_in_place() ? 2 : 4) * gathered});
+        for (const BspWay& bsp : gather_ways())
+          variants_.push_back(
+              {way.name, [this, bsp] { call_pair(bsp); }, (gathers_in_place() ? 2 : 4) * gathered, bsp.name});
         continue;
       }
       variants_.push_back({way.name, [this, variant = *variant, choice = way.choice] {
@@ -175,7 +212,7 @@ class GatherCase final : public LinearCase {
                                     rank_.lane, rank_.transfers);
                            }});
     }
-    gemm_ = [this] { multiply_gathered(); };
+    gemm_ = [this] { multiply_gathered(pieces_); };
   }
 
  private:
@@ -188,39 +225,52 @@ class GatherCase final : public LinearCase {
 
   void warm_up() override { multiply(whole_.tensor()); }
 
- private:
+  std::vector<BspWay> gather_ways() const {
+    std::optional<std::pair<const Part&, const Part&>> windows;
+    if (window_piece_ && window_pieces_) windows.emplace(*window_piece_, *window_pieces_);
+    return bsp_ways(rank_, is_even() ? x_ : piece_, pieces_, windows);
+  }
+
+  void fill_piece(const Part& piece) const {
+    const Tensor& x = x_.tensor();
+    enqueue_copy(rank_.stream, piece.tensor().data, x.data, bytes_of(x.rows, x.columns, x.dtype));
+  }
+
   // All-gather takes pieces of one length, so a shorter shard is padded. Even shards of rows lie as A does; others are
   // moved to their place.
-  void call_pair() {
-    const bool even = is_even(), in_place = gathers_in_place();
-    const Tensor& x = x_.tensor();
-    if (!even) enqueue_copy(rank_.stream, piece_.tensor().data, x.data, bytes_of(x.rows, x.columns, x.dtype));
+  void call_pair(const BspWay& way) {
+    const Tensor &from = way.from.tensor(), &to = way.to.tensor();
+    if (!is_even()) fill_piece(way.from);
     const auto count = static_cast<std::size_t>(largest_rows() * largest_columns());
-    all_gather(rank_.communicator, {even ? x.data : piece_.tensor().data, pieces_.tensor().data, count, x.dtype},
-               rank_.lane);
-    if (!in_place)
+    if (way.nccl != nullptr)
+      way.nccl->all_gather(rank_.stream, to.data, from.data, count, from.dtype);
+    else
+      all_gather(rank_.communicator, {from.data, to.data, count, from.dtype}, rank_.lane);
+    if (!gathers_in_place())
       place_pieces({.shards = shards_,
                     .of_rows = of_rows_,
                     .rows = shape_.m,
                     .columns = shape_.k,
                     .piece_rows = largest_rows(),
                     .piece_columns = largest_columns(),
-                    .element_bytes = size_of(x.dtype),
-                    .pieces = static_cast<const std::byte*>(pieces_.tensor().data),
+                    .element_bytes = size_of(from.dtype),
+                    .pieces = static_cast<const std::byte*>(to.data),
                     .matrix = static_cast<std::byte*>(whole_.tensor().data)},
                    rank_.lane.num_sms, rank_.stream);
-    multiply_gathered();
+    multiply_gathered(way.to);
   }
 
-  void multiply_gathered() const {
-    multiply(gathers_in_place() ? rows_of(pieces_.tensor(), 0, shape_.m) : whole_.tensor());
+  void multiply_gathered(const Part& pieces) const {
+    multiply(gathers_in_place() ? rows_of(pieces.tensor(), 0, shape_.m) : whole_.tensor());
   }
 
   void multiply(const Tensor& a) const { linear({.x = a, .weight = weight_.weight(), .y = y_.tensor()}, rank_.lane); }
 
   bool of_rows_;
   Shards shards_, columns_;  // of A, and of W's rows
-  Part x_, weight_, y_, piece_, pieces_, whole_;
+  Part x_, weight_, y_, piece_, pieces_;
+  std::optional<Part> window_piece_, window_pieces_;
+  Part whole_;
   AllGatherLinear fused_;
 };
 
@@ -236,25 +286,27 @@ class ReduceCase final : public LinearCase {
            activation_dtype(shape.dtype, shape.device)),
         weight_(rank, kW, 0, shape.n, columns_.begin(me()), columns_.count(me()), shape.dtype),
         partials_(rank, scatters_ ? rows_.largest() * rank.fabric.size() : shape.m, shape.n, DType::float32),
-        y_(rank, scatters_ ? std::max<std::int64_t>(1, rows_.largest()) : shape.m, shape.n, DType::float32) {
-    result_ = y_.tensor();
-    gemm_ = [this] { multiply_all(); };
+        window_partials_(window_part(rank, partials_.tensor().rows, shape.n, DType::float32)),
+        window_y_(window_part(rank, y_rows(), shape.n, DType::float32)),
+        own_y_(rank, window_y_ ? 0 : y_rows(), shape.n, DType::float32) {
+    result_ = y().tensor();
+    gemm_ = [this] { multiply_all(partials_); };
     const auto handed = 2 * static_cast<std::int64_t>(bytes_of(shape.m, shape.n, DType::float32));  // the partial sums
     if (scatters_) {
       scatter_.emplace(rank.fabric, whole_team(rank.fabric), scatter_limits(shape, rank.fabric.size()));
       first_row_ = rows_.begin(me());
       result_.rows = rows_.count(me());
-      variants_ = {{"bsp", [this] { scatter_pair(); }, handed},
-                   {"fused", [this] {
-                      (*scatter_)({rows_, x_.tensor(), weight_.weight(), result_}, rank_.lane);
-                    }}};
+      for (const BspWay& way : sum_ways())
+        variants_.push_back({"bsp", [this, way] { scatter_pair(way); }, handed, way.name});
+      variants_.push_back({"fused", [this] {
+                             (*scatter_)({rows_, x_.tensor(), weight_.weight(), result_}, rank_.lane);
+                           }});
       return;
     }
     reduce_.emplace(rank.fabric, whole_team(rank.fabric), LinearAllReduceLimits{.m = shape.m, .n = shape.n});
-    variants_ = {{"bsp", [this] { reduce_pair(); }, handed},
-                 {"fused", [this] {
-                    (*reduce_)({x_.tensor(), weight_.weight(), result_}, rank_.lane);
-                  }}};
+    for (const BspWay& way : sum_ways())
+      variants_.push_back({"bsp", [this, way] { reduce_pair(way); }, handed, way.name});
+    variants_.push_back({"fused", [this] { (*reduce_)({x_.tensor(), weight_.weight(), result_}, rank_.lane); }});
   }
 
   static PartialLimits scatter_limits(const FusedShape& shape, int ranks) {
@@ -262,41 +314,56 @@ class ReduceCase final : public LinearCase {
   }
 
  private:
-  void multiply(std::int64_t first, std::int64_t count, std::int64_t to) {
+  std::int64_t y_rows() const { return scatters_ ? std::max<std::int64_t>(1, rows_.largest()) : shape_.m; }
+  const Part& y() const { return window_y_ ? *window_y_ : own_y_; }
+
+  std::vector<BspWay> sum_ways() const {
+    std::optional<std::pair<const Part&, const Part&>> windows;
+    if (window_partials_ && window_y_) windows.emplace(*window_partials_, *window_y_);
+    return bsp_ways(rank_, partials_, y(), windows);
+  }
+
+  void multiply(std::int64_t first, std::int64_t count, std::int64_t to, const Part& partials) const {
     linear({.x = rows_of(x_.tensor(), first, count),
             .weight = weight_.weight(),
-            .y = rows_of(partials_.tensor(), to, count)},
+            .y = rows_of(partials.tensor(), to, count)},
            rank_.lane);
   }
 
-  void multiply_all() {
-    if (!scatters_ || rows_.largest() * rows_.ranks == shape_.m) return multiply(0, shape_.m, 0);
+  void multiply_all(const Part& partials) const {
+    if (!scatters_ || rows_.largest() * rows_.ranks == shape_.m) return multiply(0, shape_.m, 0, partials);
     for (int rank = 0; rank < rows_.ranks; ++rank)
-      multiply(rows_.begin(rank), rows_.count(rank), rank * rows_.largest());
+      multiply(rows_.begin(rank), rows_.count(rank), rank * rows_.largest(), partials);
   }
 
-  void warm_up() override { multiply_all(); }
+  void warm_up() override { multiply_all(partials_); }
 
   // Reduce-scatter takes pieces of one length, so a shorter one is padded.
-  void scatter_pair() {
-    multiply_all();
-    reduce_scatter(rank_.communicator,
-                   {partials_.tensor().data, y_.tensor().data, static_cast<std::size_t>(rows_.largest() * shape_.n),
-                    DType::float32},
-                   rank_.stream);
+  void scatter_pair(const BspWay& way) {
+    multiply_all(way.from);
+    const Tensor &from = way.from.tensor(), &to = way.to.tensor();
+    const auto count = static_cast<std::size_t>(rows_.largest() * shape_.n);
+    if (way.nccl != nullptr)
+      way.nccl->reduce_scatter(rank_.stream, to.data, from.data, count, DType::float32);
+    else
+      reduce_scatter(rank_.communicator, {from.data, to.data, count, DType::float32}, rank_.stream);
   }
 
-  void reduce_pair() {
-    multiply_all();
-    all_reduce(
-        rank_.communicator,
-        {partials_.tensor().data, y_.tensor().data, static_cast<std::size_t>(shape_.m * shape_.n), DType::float32},
-        rank_.stream);
+  void reduce_pair(const BspWay& way) {
+    multiply_all(way.from);
+    const Tensor &from = way.from.tensor(), &to = way.to.tensor();
+    const auto count = static_cast<std::size_t>(shape_.m * shape_.n);
+    if (way.nccl != nullptr)
+      way.nccl->all_reduce(rank_.stream, to.data, from.data, count, DType::float32);
+    else
+      all_reduce(rank_.communicator, {from.data, to.data, count, DType::float32}, rank_.stream);
   }
 
   bool scatters_;
   Shards rows_, columns_;  // of C, and of A and W
-  Part x_, weight_, partials_, y_;
+  Part x_, weight_, partials_;
+  std::optional<Part> window_partials_, window_y_;
+  Part own_y_;  // where there is no window
   std::optional<LinearReduceScatter> scatter_;
   std::optional<LinearAllReduce> reduce_;
 };
@@ -322,6 +389,8 @@ nlohmann::ordered_json fields_of(const FusedShape& shape) {
 }
 
 struct LinearBenchOptions : FusedBenchOptions {
+  LinearBenchOptions() { with_nccl = true; }
+
   std::vector<int> m{1, 96};
   int transfer_sms = GatherChoice{}.transfer_sms, tile = GatherChoice{}.tile;  // of all-gather-linear
   FusedShape shape{.n = 1024, .k = 1024};                                      // of the whole product
@@ -408,6 +477,12 @@ void add_linear_benchmark(CLI::App& bench, FusedOperator fused, const std::strin
                            "SMs of a GPU that offer tiles for pull, or push them to the plain kernel; default 4",
                            {.min = 1, .max = 64});
   }
+  command
+      ->add_option_function<std::string>(
+          "--bsp", [options](const std::string& text) { options->with_nccl = text == "fastest"; },
+          "The pair's collective: Heddle's (own), or, where each rank has a GPU of its own, the fastest of Heddle's, "
+          "NCCL's and NCCL's on registered windows; default fastest")
+      ->check(CLI::IsMember({"own", "fastest"}));
   command->callback([fused, options] { run_linear_bench(fused, *options); });
 }
 

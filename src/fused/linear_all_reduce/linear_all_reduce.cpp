@@ -20,6 +20,7 @@ PartialLimits partial_limits(int ranks, const LinearAllReduceLimits& limits) {
 
 // Packed rows to or from a tensor.
 void put_rows(const Peers& peers, int to, std::byte* destination, const Tensor& y) {
+  const TracedSection sending("transfer");
   const std::size_t row_bytes = static_cast<std::size_t>(y.columns) * sizeof(float);
   for (std::int64_t row = 0; row < y.rows; ++row)
     put(HostThread{}, peers, to, destination + static_cast<std::size_t>(row) * row_bytes,
