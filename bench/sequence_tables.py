@@ -10,7 +10,7 @@ Made by `bench/report_sequence.py`. What was expected and what it means:
 [notes/sequence_attention.md](../notes/sequence_attention.md), which has the predicted figures, too. Layers of attention, not whole
 sampling steps.
 
-A layer is a CUDA graph on ranks of one host, which stands for several machines: `2 x 1` is two machines of one GPU. Times are
+On GPUs a layer is a CUDA graph on ranks of one host, which stands for several machines: `2 x 1` is two machines of one GPU. Times are
 milliseconds, the median of samples on the slowest rank, each strategy with its fastest degree of those measured. In brackets: the time of
 USP over it, and that of the fastest USP; more than 1 is faster. USP's `U x R` are its degrees of Ulysses and Ring by the gcd rule. Where R
 is 1, Ulysses, USP and TAS are the same program, so they differ by chance alone, and nothing in it overlaps; where U is 1, USP is Ring. So the
@@ -107,6 +107,37 @@ def layers(folder):
     return page
 
 
+NAMESPACES = "sequence-namespaces-*.json"
+SHAPED = """## Machines that are network namespaces, computation by timed waits
+
+Ranks of CPUs on one host, in namespaces whose links are shaped, both ways (`tests/parallel/sequence_machines.sh HEDDLE CASES timed MACHINES
+RANKS MBIT ARGUMENTS...`). Computation waits as long as the rates say, and transfers are real. Seconds, in brackets what communication
+exposes; `exposed` is what was measured over what was predicted. `to USP` is USP's measured time over the strategy's.
+"""
+
+
+def shaped_rows(record):
+    rows = {source: {row["strategy"]: row for row in record["rows"] if row["source"].startswith(source)} for source in ("predicted", "measured")}
+    for name in NAMES:
+        if name not in rows["measured"]:
+            continue
+        one, forecast = rows["measured"][name], rows["predicted"][name]
+        spread = one["spread"]
+        yield [one["layer"], f"{one['machines']} x {one['gpus']}", f"{record['rates']['machine_link_gbps'] * 8000:.3g} Mbit/s", NAMES[name], degrees(one),
+               *(f"{row['seconds']:.2f} ({row['exposed_seconds']:.2f})" for row in (forecast, one)),
+               f"{one['exposed_seconds'] / forecast['exposed_seconds']:.2f}", f"{rows['measured']['usp']['seconds'] / one['seconds']:.2f}",
+               f"{(spread['p90'] - spread['p10']) / one['seconds']:.1%}"]
+
+
+def namespaces(folder):
+    records = records_of(folder, NAMESPACES)
+    if not records:
+        return []
+    return [SHAPED, table(["layer", "machines x ranks", "payload of a link", "strategy", "U x R", "predicted", "measured", "exposed", "to USP", "spread"],
+                          [row for _, record in records for row in shaped_rows(record)]),
+            *(f"- From `{name}`: commit {record['commit']}, {record['machine']['cpu']}. `{command(record)}`" for name, record in records), ""]
+
+
 PREDICTED = """## Predicted for H200s
 
 The same layers, each strategy with the degree that is predicted to be its fastest, from rates that records have: attention's of figure 12
@@ -162,4 +193,4 @@ def pieces(folder):
 
 
 def page(folder):
-    return [INTRO, *layers(folder), *predictions(folder), *pieces(folder)]
+    return [INTRO, *layers(folder), *namespaces(folder), *predictions(folder), *pieces(folder)]

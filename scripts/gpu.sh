@@ -47,7 +47,7 @@
 #                  soak, figures 5, 6, 7 and 13, the sums and decode steps in every mode (9 minutes)
 #     sequence-attention  issue 29: pieces and strategies against float64, figure 12 beside cuDNN at 4 608, 9 216, 37 376 and 167 504
 #                  tokens with heads of 64 and 128, figure 8 (all degrees) beside computation alone on 2 and 4 ranks that share the
-#                  GPU, memcheck and racecheck; on several GPUs also figure 8 with a GPU a rank, as it is and with emulated links
+#                  GPU, memcheck and racecheck, figure 9 on two such ranks; on several GPUs also figure 8 with a GPU a rank, as it is and with emulated links
 #                  between machines, beside what it is predicted to take (9 minutes when it had one degree and three lengths;
 #                  not timed since)
 #     fused        issue 27, all of it: operators against float64, on a GPU a rank where there are several (bsp with NCCL beside
@@ -802,12 +802,14 @@ print(json.load(open(sys.argv[1]))["rates"]["gpu_link_gbps"] * int(sys.argv[2]))
         --machine-gbps "$(awk "BEGIN { print 18.75 * ${machines#*x} }")"
     done
   done
+  sequence_ranks_memcheck
   for tool in memcheck racecheck; do
     run "sequence-$tool-pieces" 100 compute-sanitizer --tool $tool --error-exitcode 9 "$bin/test_fused" \
       '--gtest_filter=*PieceAttentionOnGpu.Carried*/?:*PieceAttentionOnGpu.AGraph*/1?:PieceAttentionGpu.*' \
       "--gtest_output=json:$logs/sequence-$tool.json"
   done
-  sequence_ranks_memcheck
+  run sequence-figure-9 60 "$bin/heddle" bench sequence-attention --figure 9 --fabric nvlink-ipc --machines 2 --gpus 1 \
+    --tokens 2304,4608 --head-dim 32,64,128 --batch 1,2 --heads 24 --json "$logs/sequence-figure-9-2x1-$card.json"
 }
 
 # sequence_layer NAME FABRIC MACHINESxRANKS TOKENS HEAD_DIM ARGUMENTS...: a layer of each strategy with every degree, and its
