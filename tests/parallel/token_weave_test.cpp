@@ -191,7 +191,7 @@ std::vector<std::vector<float>> course(int ranks, const Course& of) {
 
 class TokenWeave : public testing::TestWithParam<int> {};
 
-TEST_P(TokenWeave, InTurnsGiveTheBitsOfOneAfterTheOtherHoweverRanksAdd) {
+TEST_P(TokenWeave, InterleavedPartsGiveTheBitsOfOneAfterTheOtherHoweverRanksAdd) {
   const auto expected = course(GetParam(), {.sums = kSums[0], .in_two_parts = false});
   EXPECT_EQ(expected.front(), expected.back());
   for (const Sums& sums : kSums) {

@@ -68,7 +68,7 @@ WaferLayout layout_of(const RunOptions& options, const PlmrDevice& device, const
 }
 
 // The analytical model's predictions for the prompt and for a token.
-struct ClosedForms {
+struct AnalyticalModel {
   const PlmrDevice& device;
   const WaferModel& model;
   const WaferLayout& layout;
@@ -358,9 +358,9 @@ std::string summary_of(const Run& run, const PlmrDevice& device, const WaferLayo
   return lines;
 }
 
-void generate(const RunOptions& options, WaferLlama& model, const ClosedForms& forms, const Tokenizer& tokenizer,
-              const std::vector<std::int32_t>& prompt, std::span<const std::int32_t> stop_ids,
-              const InterruptGuard& interrupt, Run& run) {
+void generate(const RunOptions& options, WaferLlama& model, const AnalyticalModel& analytical,
+              const Tokenizer& tokenizer, const std::vector<std::int32_t>& prompt,
+              std::span<const std::int32_t> stop_ids, const InterruptGuard& interrupt, Run& run) {
   TextStream text(tokenizer, {});
   std::vector<float> logits = model.prefill(prompt);
   run.prefill = model.cost();
@@ -377,7 +377,7 @@ void generate(const RunOptions& options, WaferLlama& model, const ClosedForms& f
     print_token(options, run);
     if (stops) run.finish = "stop";
     if (last) return;
-    run.closed_token = forms.decode(model.rows().size()).cost;
+    run.closed_token = analytical.decode(model.rows().size()).cost;
     predicted = run.closed_token.cycles();
     logits = model.decode(token);
     taken = model.cost().cycles();
@@ -409,16 +409,16 @@ void run_on_wafer(const RunOptions& options) {
   const int rows_of_cores = (options.decode_mesh ? *options.decode_mesh : *options.mesh).height;
   const WaferLayout layout = layout_of(options, device, shape, std::ssize(prompt), (evenly - 1) / rows_of_cores + 1);
   check_prefill_mesh(layout.prefill_mesh);
-  const ClosedForms forms{device, shape, layout, options.all_reduce};
+  const AnalyticalModel analytical{device, shape, layout, options.all_reduce};
   Run run{.prompt_tokens = std::ssize(prompt),
           .prefill = {},
-          .closed = forms.prefill(std::ssize(prompt)).cost,
+          .closed = analytical.prefill(std::ssize(prompt)).cost,
           .decode = {},
           .closed_token = {},
           .tokens = {},
           .idle_core_bytes = 0,
           .history = {}};
-  forms.decode(last_context);
+  analytical.decode(last_context);
   warn_of_places(device, shape, layout.prefill_mesh, std::ssize(prompt));
   check_host_memory(shape, layout.decode_mesh);
   std::optional<PendingFile> heat_map;
@@ -446,7 +446,7 @@ void run_on_wafer(const RunOptions& options) {
          .spill = layout.prefill.spill,
          .load = {.dtype = std::nullopt, .on_progress = [&](std::size_t done) { progress.update(done); }}},
         pool);
-    generate(options, model, forms, tokenizer, prompt,
+    generate(options, model, analytical, tokenizer, prompt,
              defaults.eos_ids.empty() ? model.eos_ids() : std::span<const std::int32_t>(defaults.eos_ids), interrupt,
              run);
     rows = model.rows();

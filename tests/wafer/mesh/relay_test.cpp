@@ -111,8 +111,8 @@ TEST(MeshRelay, RefusesMessagesWithoutWords) {
   EXPECT_THROW(executed(relay_device(1, 3, 2), {{{0, 0}, {1, 0}, 0}}), InvalidArgument);
 }
 
-// The closed form that predictions use is the column that is executed.
-TEST(MeshRelay, ASpillTakesWhatItsClosedFormSays) {
+// The analytical model of a spill is the column that is executed.
+TEST(MeshRelay, ASpillTakesWhatTheAnalyticalModelSays) {
   for (const auto& [alpha, beta, ramp] : {std::tuple{1.0, 7.9, 2.0}, {1.0, 3.0, 0.0}, {2.0, 0.0, 1.0}})
     for (const int height : {3, 6, 48, 250})
       for (const int idle : {1, 5, 81})

@@ -89,7 +89,7 @@ double ways(const PlmrDevice& device, WaferMesh cores, double each) {
 // The analytical model counts a path as a whole line, with a stage where there are stages: the first and the last step of
 // a program differ from it by less than all ways together. Where a core's places share transfers, they do so twice. An
 // all-gather has one way, which the model counts exactly.
-TEST(MeshTiming, ClosedFormsAreTheProgramsInEverySynchronisation) {
+TEST(MeshTiming, TheAnalyticalModelIsTheProgramsInEverySynchronisation) {
   for (const PlmrDevice& device : {roomy(), without_compute()})
     for (const auto& [cores, size] : all_meshes())
       for (const WaferGemm method : kMethods)
@@ -106,7 +106,7 @@ TEST(MeshTiming, ClosedFormsAreTheProgramsInEverySynchronisation) {
 
 // On WSE-2 at the sizes of figure 9: the figures in docs/notes/mesh.md. GEMM-T and SUMMA take seconds in the other
 // synchronisations of the larger meshes.
-TEST(MeshTiming, ClosedFormsAreWithinAFifthOfAPercentAtThePapersScale) {
+TEST(MeshTiming, TheAnalyticalModelIsWithinAFifthOfAPercentAtThePapersScale) {
   const PlmrDevice wse2 = plmr_preset("wse-2");
   for (const int side : {480, 600, 720})
     for (const WaferGemm method : {WaferGemm::mesh_gemm, WaferGemm::gemm_t, WaferGemm::summa, WaferGemm::cannon})
@@ -232,7 +232,7 @@ TEST(MeshTiming, KTreesAreWithinTwoPercentAtThePapersScale) {
 }
 
 // Ends of lines have shorter paths.
-TEST(MeshTiming, AllReducesAreTheirClosedForms) {
+TEST(MeshTiming, AllReducesTakeWhatTheAnalyticalModelSays) {
   const PlmrDevice device = roomy();
   for (int line = 3; line <= 33; ++line)
     for (const int n : {1, 7, 64})
