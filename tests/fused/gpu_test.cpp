@@ -9,11 +9,14 @@
 #include <vector>
 
 #include "base/buffer.h"
+#include "base/copy.h"
 #include "base/error.h"
 #include "base/tracer.h"
 #include "fabric/run_ranks.h"
 #include "fused/all_gather_linear/all_gather_linear.h"
+#include "fused/flash_decode/flash_decode.h"
 #include "fused/gpu_cases.h"
+#include "kernels/attention/attention.h"
 #include "machine/gpu.h"
 
 namespace heddle {
@@ -100,6 +103,69 @@ TEST(FusedOnOneGpuFailure, ARankThatStopsIsNamedWithinTheDeadline) {
     expect_stopped_rank_is_named(variant, kMany, "gather: tile");
   expect_stopped_rank_is_named(GatherVariant::pull, kFew, "small M: piece");
   expect_stopped_rank_is_named(GatherVariant::push, kFew, "small M: shard");
+}
+
+// Decode attention of two ranks, of one sequence with 64 keys on each.
+template <class BeforeCalling>
+void decode_on_two_ranks(DecodeVariant variant, std::chrono::milliseconds deadline, BeforeCalling before_calling) {
+  constexpr int kHeads = 2, kHeadDim = 64, kKeys = 64;
+  constexpr FlashDecodeLimits kLimits{.max_sequences = 1, .num_heads = kHeads, .num_kv_heads = 1, .head_dim = kHeadDim};
+  run_ranks("nvlink-ipc", 2, {.heap_bytes = std::size_t{8} << 20, .deadline = deadline},
+            [&](Fabric& fabric, Stream& stream) {
+              Stream transfers(fabric.device());
+              FlashDecode fused(fabric, {0, 1}, kLimits);
+              Buffer memory(std::size_t{1} << 20, fabric.device()), plan(attention_plan_bytes(1, 1), fabric.device()),
+                  scratch(attention_scratch_bytes(1, 1, kHeads, kHeadDim), fabric.device());
+              enqueue_clear(stream, memory.data(), memory.size_bytes());
+              enqueue_clear(stream, scratch.data(), scratch.size_bytes());
+              std::byte* const at = memory.data();  // keys and values, q, y, and the arrays of the sequence
+              const std::int32_t arrays[] = {0, 1, kKeys, 0};
+              auto* const on_gpu = reinterpret_cast<std::int32_t*>(at + (768 << 10));
+              enqueue_copy(stream, on_gpu, arrays, sizeof arrays);
+              stream.synchronize();
+              fabric.meet();
+              if (!before_calling(fabric.rank())) return;
+              const FlashDecodeParams params{.q = {at + (256 << 10), 1, kHeads * kHeadDim, kHeads * kHeadDim},
+                                             .y = {at + (512 << 10), 1, kHeads * kHeadDim, kHeads * kHeadDim},
+                                             .kv = {at, at, 1, kKeys, kHeadDim, DType::bfloat16},
+                                             .sequences = {.query_start = on_gpu,
+                                                           .context_len = on_gpu + 2,
+                                                           .page_table = on_gpu + 3,
+                                                           .num_sequences = 1,
+                                                           .page_table_stride = 1,
+                                                           .max_query_len = 1},
+                                             .num_heads = kHeads,
+                                             .scale = 1,
+                                             .scratch = scratch.data(),
+                                             .plan = plan.data()};
+              const Lane lane(stream, fabric.device_share().sms);
+              plan_attention({.kv = params.kv,
+                              .sequences = params.sequences,
+                              .num_tokens = 1,
+                              .num_heads = kHeads,
+                              .plan = plan.data(),
+                              .plan_bytes = plan.size_bytes()},
+                             lane);
+              fused(params, variant, lane, transfers);
+              fabric.synchronize(stream);
+              fabric.meet();
+            });
+}
+
+TEST(FusedOnOneGpuFailure, DecodeNamesARankThatStops) {
+  if (fused_gpus() < 1) GTEST_SKIP() << "needs a GPU";
+  for (const DecodeVariant variant : {DecodeVariant::all_gather, DecodeVariant::waits, DecodeVariant::push}) {
+    std::string message;
+    try {
+      decode_on_two_ranks(variant, std::chrono::milliseconds(500), [](int rank) {
+        if (rank == 1) std::this_thread::sleep_for(std::chrono::seconds(2));
+        return rank != 1;
+      });
+    } catch (const std::exception& error) {
+      message = error.what();
+    }
+    EXPECT_NE(message.find("decode: part"), std::string::npos) << name_of(variant) << ": " << message;
+  }
 }
 
 // A rank that calls late: the trace of the other's kernel shows the wait, its reason and its length.

@@ -236,7 +236,8 @@ std::vector<Device> require_devices(const FusedBenchOptions& options) {
 }
 
 std::vector<FusedMeasurement> measure_fused(const FusedBenchOptions& options, const std::vector<Device>& devices,
-                                            const std::vector<FusedCaseMaker>& cases) {
+                                            const std::vector<FusedCaseMaker>& cases,
+                                            const std::function<void(const FusedMeasurement&)>& after_each) {
   const int ranks = options.num_ranks();
   const bool on_gpu = devices.front().kind == DeviceKind::cuda;
   CommunicatorOptions of_communicator{.vendor = false};
@@ -257,11 +258,13 @@ std::vector<FusedMeasurement> measure_fused(const FusedBenchOptions& options, co
     const Workspace of_lane{workspace.data(), workspace.size_bytes()};
     const Lane lane = on_gpu ? Lane(stream, fabric.device_share().sms, of_lane) : Lane(stream);
     Communicator communicator(fabric, whole_team(fabric), stream, of_communicator);
-    std::vector<FusedMeasurement> mine;
-    mine.reserve(cases.size());
-    for (const FusedCaseMaker& one : cases)
-      mine.push_back(measure_case(options, one, {fabric, stream, transfers, communicator, lane, values}));
-    if (fabric.rank() == 0) of_rank_0 = std::move(mine);
+    for (const FusedCaseMaker& one : cases) {
+      const FusedMeasurement measured =
+          measure_case(options, one, {fabric, stream, transfers, communicator, lane, values});
+      if (fabric.rank() != 0) continue;
+      of_rank_0.push_back(measured);
+      after_each(measured);
+    }
   };
   const FabricOptions of_fabric{.heap_bytes = heap, .deadline = std::chrono::seconds(60)};
   if (on_gpu) {
@@ -282,16 +285,18 @@ void run_fused_bench(const std::string& kind, const FusedBenchOptions& options, 
   const bool to_file = options.json_file && !options.json_file->empty() && *options.json_file != "-";
   if (to_file) PendingFile{*options.json_file};  // an unwritable file is reported now
   const int ranks = options.num_ranks();
-  const std::vector<FusedMeasurement> measured = measure_fused(options, devices, cases);
-  if (measured.empty()) return;  // a rank other than 0, in a process of its own
-  FusedReport report;
-  for (std::size_t i = 0; i < cases.size(); ++i) add_case(report, cases[i].shape, ranks, measured[i]);
   record["device"] = options.devices;
   record["ranks"] = ranks;
-  record["results"] = report.results;
-  record["machine"]["clock_mhz_after"] = clock_mhz();
-  const std::string text = record.dump(2, ' ', true, ordered_json::error_handler_t::replace) + "\n";
-  if (to_file) write_file(*options.json_file, text);
+  FusedReport report;
+  std::string text;
+  measure_fused(options, devices, cases, [&, next = cases.begin()](const FusedMeasurement& measured) mutable {
+    add_case(report, next++->shape, ranks, measured);
+    record["results"] = report.results;
+    record["machine"]["clock_mhz_after"] = clock_mhz();
+    text = record.dump(2, ' ', true, ordered_json::error_handler_t::replace) + "\n";
+    if (to_file) write_file(*options.json_file, text);
+  });
+  if (text.empty()) return;  // a rank other than 0, in a process of its own
   std::vector<std::string> head;
   for (const auto& field : cases.front().shape.items()) head.push_back(field.key());
   for (const char* column : {"variant", "us", "x of bsp", "of GEMM", "max error"}) head.emplace_back(column);

@@ -105,11 +105,13 @@ struct FusedMeasurement {
   std::optional<double> gemm_microseconds;  // of cases that have one
 };
 
-// Measures every variant of every case, interleaved. Empty in a process that is another rank than 0.
-std::vector<FusedMeasurement> measure_fused(const FusedBenchOptions& options, const std::vector<Device>& devices,
-                                            const std::vector<FusedCaseMaker>& cases);
+// Measures every variant of every case, interleaved; `after_each` case on rank 0. Empty in a process that is another rank
+// than 0.
+std::vector<FusedMeasurement> measure_fused(
+    const FusedBenchOptions& options, const std::vector<Device>& devices, const std::vector<FusedCaseMaker>& cases,
+    const std::function<void(const FusedMeasurement&)>& after_each = [](const FusedMeasurement&) {});
 
-// Measures and writes the record; the first variant is what the others are compared with.
+// Measures and writes the record, after each case anew; the first variant is what the others are compared with.
 void run_fused_bench(const std::string& kind, const FusedBenchOptions& options, const std::vector<Device>& devices,
                      const std::vector<FusedCaseMaker>& cases);
 
