@@ -68,9 +68,9 @@ struct MergedRows {
         for (int r = 0; r < kAtOnce; ++r) {
           if (first + r >= ranks || part_l[r] == 0) continue;  // no keys; its m would make a NaN of two infinities
           const float weight = __expf(part_m[r] - top);
-          l += part_l[r] * weight;
+          l = fmaf(part_l[r], weight, l);
 #pragma unroll
-          for (int i = 0; i < kPerLane; ++i) o[i] += part_o[r][i] * weight;
+          for (int i = 0; i < kPerLane; ++i) o[i] = fmaf(part_o[r][i], weight, o[i]);
         }
       }
 #pragma unroll
