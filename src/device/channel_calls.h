@@ -34,16 +34,16 @@ template <VotingGroup G, PeerAddressing P>
                           spin_until(peers.waits, why(peers, receiver, tag), &credit.arrived, credit.taken + 1));
 }
 
-// fill() of one of `parts` groups, which must all name the same number in a round, after all writes of the group. The last one takes the
-// credit and fills the slot: a release at system scope of what all have written.
+// fill() of one of some groups, after all writes of the group. Their shares of a round add up to `parts`, which all must
+// name alike. The last one takes the credit and fills the slot: a release at system scope of what all have written.
 template <Group G, PeerAddressing P>
 HEDDLE_HOST_DEVICE void fill_part(const G& group, const P& peers, int receiver, const Channel& channel, int index,
-                                  std::uint64_t parts) {
+                                  std::uint64_t parts, std::uint64_t share = 1) {
   group.sync();
   if (group.lane() != 0) return;
   std::uint64_t* const sent = channel.sent(receiver, index);
-  if (parts > 1) {
-    if (atomic_add<Order::acq_rel, Scope::gpu>(sent, 1) + 1 < parts) return;
+  if (parts > share) {
+    if (atomic_add<Order::acq_rel, Scope::gpu>(sent, share) + share < parts) return;
     *sent = 0;  // all have added, and the next round comes after the next credit
   }
   channel.credit(receiver, index)->taken += 1;

@@ -169,5 +169,24 @@ TEST(Channel, AReceiverDoesNotTakeASlotBeforeItsLastPartHasArrived) {
   EXPECT_TRUE(await_full(group, world.peers(1), 0, world.channel(1), 0, "full"));
 }
 
+TEST(Channel, UnequalSharesFillASlotWhenTheyAddUp) {
+  ChannelWorld world(2, 1'000'000);
+  const HostThread group;
+  constexpr std::uint64_t kWhole = 7;
+  for (int round = 0; round < 2; ++round) {
+    for (const std::uint64_t share : {1, 4}) {
+      ASSERT_TRUE(await_credit(group, world.peers(0), 1, world.channel(0), 0, "credit"));
+      fill_part(group, world.peers(0), 1, world.channel(0), 0, kWhole, share);
+      EXPECT_EQ(world.channel(1).slot(0, 0)->full.arrived, static_cast<std::uint64_t>(round));
+    }
+    fill_part(group, world.peers(0), 1, world.channel(0), 0, kWhole, 2);
+    ASSERT_TRUE(await_full(group, world.peers(1), 0, world.channel(1), 0, "full"));
+    give_back(group, world.peers(1), 0, world.channel(1), 0, 1);
+  }
+  ASSERT_TRUE(await_credit(group, world.peers(0), 1, world.channel(0), 0, "credit"));
+  fill_part(group, world.peers(0), 1, world.channel(0), 0, kWhole, kWhole);  // one has it all
+  EXPECT_TRUE(await_full(group, world.peers(1), 0, world.channel(1), 0, "full"));
+}
+
 }  // namespace
 }  // namespace heddle

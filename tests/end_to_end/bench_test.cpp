@@ -164,6 +164,7 @@ TEST(Bench, FlashDecodeRecordsEachStageAndItsError) {
     EXPECT_EQ(one.at("heads"), 4);
     EXPECT_EQ(one.at("kv_heads"), 2);
     EXPECT_EQ(one.at("head_dim"), 24);
+    EXPECT_EQ(one.at("heads_checked"), i < 8 ? 4 : 12);  // all: there are few
     EXPECT_EQ(one.at("ranks"), 3);
     EXPECT_GT(one.at("microseconds").get<double>(), 0);
     EXPECT_LT(one.at("max_relative_error").get<double>(), 1e-4);

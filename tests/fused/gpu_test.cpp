@@ -20,6 +20,7 @@
 #include "fused/gpu_cases.h"
 #include "fused/linear_all_reduce/linear_all_reduce.h"
 #include "fused/linear_reduce_scatter/linear_reduce_scatter.h"
+#include "kernels/attention/attention.h"
 #include "machine/gpu.h"
 
 namespace heddle {
@@ -186,44 +187,58 @@ TEST(FusedOnOneGpuFailure, AnAllReduceNamesARankThatStops) {
         "all-reduce of " + std::to_string(rows) + " rows", "");
 }
 
+// Decode attention of two ranks, of one sequence with 64 keys on each.
+template <class BeforeCalling>
+void decode_on_two_ranks(DecodeVariant variant, std::chrono::milliseconds deadline, BeforeCalling before_calling) {
+  constexpr int kHeads = 2, kHeadDim = 64, kKeys = 64;
+  constexpr FlashDecodeLimits kLimits{.max_sequences = 1, .num_heads = kHeads, .num_kv_heads = 1, .head_dim = kHeadDim};
+  run_ranks("nvlink-ipc", 2, {.heap_bytes = std::size_t{8} << 20, .deadline = deadline},
+            [&](Fabric& fabric, Stream& stream) {
+              Stream transfers(fabric.device());
+              FlashDecode fused(fabric, {0, 1}, kLimits);
+              Buffer memory(std::size_t{1} << 20, fabric.device()), plan(attention_plan_bytes(1, 1), fabric.device()),
+                  scratch(attention_scratch_bytes(1, 1, kHeads, kHeadDim), fabric.device());
+              enqueue_clear(stream, memory.data(), memory.size_bytes());
+              enqueue_clear(stream, scratch.data(), scratch.size_bytes());
+              std::byte* const at = memory.data();  // keys and values, q, y, and the arrays of the sequence
+              const std::int32_t arrays[] = {0, 1, kKeys, 0};
+              auto* const on_gpu = reinterpret_cast<std::int32_t*>(at + (768 << 10));
+              enqueue_copy(stream, on_gpu, arrays, sizeof arrays);
+              stream.synchronize();
+              fabric.meet();
+              if (!before_calling(fabric.rank())) return;
+              const FlashDecodeParams params{.q = {at + (256 << 10), 1, kHeads * kHeadDim, kHeads * kHeadDim},
+                                             .y = {at + (512 << 10), 1, kHeads * kHeadDim, kHeads * kHeadDim},
+                                             .kv = {at, at, 1, kKeys, kHeadDim, DType::bfloat16},
+                                             .sequences = {.query_start = on_gpu,
+                                                           .context_len = on_gpu + 2,
+                                                           .page_table = on_gpu + 3,
+                                                           .num_sequences = 1,
+                                                           .page_table_stride = 1,
+                                                           .max_query_len = 1},
+                                             .num_heads = kHeads,
+                                             .scale = 1,
+                                             .scratch = scratch.data(),
+                                             .plan = plan.data()};
+              const Lane lane(stream, fabric.device_share().sms);
+              plan_attention({.kv = params.kv,
+                              .sequences = params.sequences,
+                              .num_tokens = 1,
+                              .num_heads = kHeads,
+                              .plan = plan.data(),
+                              .plan_bytes = plan.size_bytes()},
+                             lane);
+              fused(params, variant, lane, transfers);
+              fabric.synchronize(stream);
+              fabric.meet();
+            });
+}
+
 TEST(FusedOnOneGpuFailure, ADecodeNamesARankThatStops) {
   if (fused_gpus() < 1) GTEST_SKIP() << "needs a GPU";
-  constexpr int kPage = 16;
   for (const DecodeVariant variant : {DecodeVariant::all_gather, DecodeVariant::waits, DecodeVariant::push})
     expect_stopped_rank_is_named(
-        [&](const auto& before_calling) {
-          const auto make = [&](Fabric& fabric, std::byte* at) {
-            const auto fused = std::make_shared<FlashDecode>(
-                fabric, Ranks{0, 1},
-                FlashDecodeLimits{.max_sequences = 1, .num_heads = 1, .num_kv_heads = 1, .head_dim = kColumns});
-            const std::int32_t page = 0, context = kPage;  // the places of the sequence's arrays are free for them
-            auto* const arrays = reinterpret_cast<std::int32_t*>(at + 3 * kWeightAt);
-            Stream stream(fabric.device());
-            enqueue_copy(stream, arrays, &page, sizeof(page));
-            enqueue_copy(stream, arrays + 1, &context, sizeof(context));
-            stream.synchronize();
-            return [=, splits = std::make_shared<Buffer>(std::size_t{1} << 20, fabric.device())](Lane lane,
-                                                                                                 Stream& transfers) {
-              lane.workspace = {splits->data(), splits->size_bytes()};
-              (*fused)({.q = {at, 1, kColumns, kColumns, DType::float32},
-                        .y = {at + kResultAt, 1, kColumns, kColumns, DType::float32},
-                        .kv = {.keys = at + kWeightAt,
-                               .values = at + kWeightAt,
-                               .num_kv_heads = 1,
-                               .page_size = kPage,
-                               .head_dim = kColumns,
-                               .dtype = DType::bfloat16},
-                        .sequences = {.context_len = arrays + 1,
-                                      .page_table = arrays,
-                                      .num_sequences = 1,
-                                      .page_table_stride = 1},
-                        .num_heads = 1,
-                        .scale = 1},
-                       variant, lane, transfers);
-            };
-          };
-          call_on_two_ranks(make, kStopDeadline, before_calling);
-        },
+        [&](const auto& before_calling) { decode_on_two_ranks(variant, kStopDeadline, before_calling); },
         "decode by " + std::string(name_of(variant)), "decode: part");
 }
 

@@ -3,8 +3,10 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "base/buffer.h"
+#include "base/copy.h"
 #include "base/error.h"
 #include "cli/bench/fused.h"
 #include "cli/bench/operands.h"
@@ -12,6 +14,7 @@
 #include "collectives/all_gather.h"
 #include "fused/flash_decode/flash_decode.h"
 #include "fused/shards.h"
+#include "kernels/attention/attention.h"
 
 namespace heddle {
 namespace {
@@ -25,6 +28,10 @@ struct DecodeShape {
 
 constexpr std::uint32_t kQueries = 1, kKeys = 2, kValues = 3;  // matrices, for hashed_element
 constexpr int kKeysOfPage = 32;
+// The numbers of a cache repeat after so many pages, an odd number of them. So a cache of gigabytes is made in a second,
+// and the host's exact sums, of so many different keys, end. Each page still has a place of its own in memory.
+constexpr int kPagesOfPattern = 129;
+constexpr int kMostHeadsChecked = 64;
 constexpr int kLargestHeads = 4096, kLargestHeadDim = 1024, kLargestBatch = 256, kLargestContext = 1 << 24;
 
 FlashDecodeLimits decode_limits(const DecodeShape& shape) {
@@ -34,7 +41,10 @@ FlashDecodeLimits decode_limits(const DecodeShape& shape) {
           .head_dim = shape.head_dim};
 }
 
-// Sequence s has the same keys as all others, rotated by s tokens, so that they differ and memory is small to describe.
+int heads_checked(const DecodeShape& shape) {
+  return std::min(kMostHeadsChecked, shape.batch * shape.heads);
+}
+
 class DecodeCase final : public FusedCase {
  public:
   DecodeCase(const DecodeShape& shape, const FusedRank& rank)
@@ -43,9 +53,11 @@ class DecodeCase final : public FusedCase {
         tokens_(Shards::even(shape.context, rank.fabric.size())),
         fused_(rank.fabric, whole_team(rank.fabric), decode_limits(shape)) {
     const std::vector<std::int32_t> counts(static_cast<std::size_t>(shape.batch),
-                                           static_cast<std::int32_t>(own_tokens()));
+                                           static_cast<std::int32_t>(tokens_of(rank.fabric.rank())));
     std::vector<std::int32_t> table(static_cast<std::size_t>(shape.batch * pages()));
-    for (std::size_t i = 0; i < table.size(); ++i) table[i] = static_cast<std::int32_t>(i);
+    std::iota(table.begin(), table.end(), 0);
+    std::vector<std::int32_t> rows(counts.size() + 1);
+    std::iota(rows.begin(), rows.end(), 0);
     std::vector<float> q(columns() * static_cast<std::size_t>(shape.batch));
     for (int s = 0; s < shape.batch; ++s)
       for (std::size_t i = 0; i < columns(); ++i)
@@ -53,10 +65,12 @@ class DecodeCase final : public FusedCase {
             hashed_element(kQueries, DType::float32, s, static_cast<std::int64_t>(i));
     counts_ = uploaded(rank, counts.data(), counts.size() * sizeof(std::int32_t));
     table_ = uploaded(rank, table.data(), table.size() * sizeof(std::int32_t));
+    rows_ = uploaded(rank, rows.data(), rows.size() * sizeof(std::int32_t));
     q_ = uploaded(rank, q.data(), q.size() * sizeof(float));
     y_ = Buffer(q.size() * sizeof(float), rank.device());
     keys_ = cache_of(kKeys);
     values_ = cache_of(kValues);
+    plan();
     const std::size_t floats = decode_part_floats(params());
     own_parts_ = Buffer(floats * sizeof(float), rank.device());
     all_parts_ = Buffer(floats * sizeof(float) * static_cast<std::size_t>(rank.fabric.size()), rank.device());
@@ -69,14 +83,14 @@ class DecodeCase final : public FusedCase {
           {std::string(name_of(variant)), [this, variant] { fused_(params(), variant, rank_.lane, rank_.transfers); }});
   }
 
-  // Relative to the larger of the exact element and the root mean square of an average of `context` values.
+  // Relative to the larger of the exact element and the root mean square of an average of as many values as differ.
   double max_relative_error() const override {
-    constexpr int kMostHeads = 64;
-    const double least = 1 / std::sqrt(3.0 * shape_.context);
-    const int all = shape_.batch * shape_.heads, stride = (all / kMostHeads) | 1;
+    const double least = 1 / std::sqrt(3.0 * std::min(shape_.context, kPagesOfPattern * kKeysOfPage));
+    const int all = shape_.batch * shape_.heads, looks = heads_checked(shape_);
     const std::vector<float> result = result_on_host(rank_);
     double most = 0;
-    for (int i = 0, look = 0; i < all; i += stride, ++look) {
+    for (int look = 0; look < looks; ++look) {
+      const int i = static_cast<int>(std::int64_t{look} * all / looks);
       if (look == std::ssize(exact_)) exact_.push_back(exact_head(i / shape_.heads, i % shape_.heads));
       const std::vector<double>& want = exact_[static_cast<std::size_t>(look)];
       const float* const got = result.data() + static_cast<std::ptrdiff_t>(i) * shape_.head_dim;
@@ -92,13 +106,13 @@ class DecodeCase final : public FusedCase {
   std::size_t columns() const {
     return static_cast<std::size_t>(shape_.heads) * static_cast<std::size_t>(shape_.head_dim);
   }
-  std::int64_t own_tokens() const { return tokens_.count(rank_.fabric.rank()); }
-  int pages() const {
-    return static_cast<int>(std::max<std::int64_t>(1, (own_tokens() + kKeysOfPage - 1) / kKeysOfPage));
+  std::int64_t tokens_of(int rank) const { return tokens_.count(rank); }
+  int pages_of(int rank) const {
+    return static_cast<int>(std::max<std::int64_t>(1, (tokens_of(rank) + kKeysOfPage - 1) / kKeysOfPage));
   }
-  std::size_t kv_bytes() const {
-    return static_cast<std::size_t>(shape_.batch) * static_cast<std::size_t>(pages()) * kKeysOfPage *
-           static_cast<std::size_t>(shape_.kv_heads) * static_cast<std::size_t>(shape_.head_dim) *
+  int pages() const { return pages_of(rank_.fabric.rank()); }
+  std::size_t page_bytes() const {
+    return kKeysOfPage * static_cast<std::size_t>(shape_.kv_heads) * static_cast<std::size_t>(shape_.head_dim) *
            size_of(shape_.dtype);
   }
   PagedKv kv() const {
@@ -114,32 +128,62 @@ class DecodeCase final : public FusedCase {
     return {.q = {q_.data(), shape_.batch, width, width},
             .y = {y_.data(), shape_.batch, width, width},
             .kv = kv(),
-            .sequences = {.context_len = reinterpret_cast<const std::int32_t*>(counts_.data()),
+            .sequences = {.query_start = reinterpret_cast<const std::int32_t*>(rows_.data()),
+                          .context_len = reinterpret_cast<const std::int32_t*>(counts_.data()),
                           .page_table = reinterpret_cast<const std::int32_t*>(table_.data()),
                           .num_sequences = shape_.batch,
-                          .page_table_stride = pages()},
+                          .page_table_stride = pages(),
+                          .max_query_len = 1},
             .num_heads = shape_.heads,
-            .scale = scale()};
+            .scale = scale(),
+            .older_keys = OlderKeys::in_place,
+            .scratch = scratch_.data(),
+            .plan = plan_.data()};
+  }
+  // Once for all calls, as an engine plans a step once for all layers.
+  void plan() {
+    if (!rank_.on_gpu()) return;
+    scratch_ =
+        Buffer(attention_scratch_bytes(shape_.batch, shape_.batch, shape_.heads, shape_.head_dim), rank_.device());
+    plan_ = Buffer(attention_plan_bytes(shape_.batch, shape_.kv_heads), rank_.device());
+    enqueue_clear(rank_.stream, scratch_.data(), scratch_.size_bytes());
+    const FlashDecodeParams of = params();
+    plan_attention({.kv = of.kv,
+                    .sequences = of.sequences,
+                    .num_tokens = shape_.batch,
+                    .num_heads = of.num_heads,
+                    .plan = plan_.data(),
+                    .plan_bytes = plan_.size_bytes()},
+                   rank_.lane);
+    rank_.stream.synchronize();
   }
   float scale() const { return 1 / std::sqrt(static_cast<float>(shape_.head_dim)); }
 
-  // Which numbers token `token` of a sequence has.
-  std::int64_t numbered(int sequence, std::int64_t token) const { return (token + sequence) % shape_.context; }
+  // Which numbers a slot of page `page` of a rank's cache has. Ranks begin at different pages of the pattern.
+  static std::int64_t numbered(int rank, std::int64_t page, int slot) {
+    constexpr int kPagesBetweenRanks = 37;
+    return (rank * kPagesBetweenRanks + page) % kPagesOfPattern * kKeysOfPage + slot;
+  }
 
-  // The keys (1) or values (2) of this rank, on its device.
+  // The keys (1) or values (2) of this rank, on its device: the pattern once from the host, then copies of what is there.
   Buffer cache_of(std::uint32_t matrix) const {
-    Buffer buffer(kv_bytes());
-    for (int s = 0; s < shape_.batch; ++s)
-      for (std::int64_t token = 0; token < own_tokens(); ++token)
+    const std::size_t all = static_cast<std::size_t>(shape_.batch) * static_cast<std::size_t>(pages()) * page_bytes();
+    Buffer pattern(std::min(all, kPagesOfPattern * page_bytes()));
+    for (std::int64_t page = 0; page < static_cast<std::int64_t>(pattern.size_bytes() / page_bytes()); ++page)
+      for (int slot = 0; slot < kKeysOfPage; ++slot)
         for (int head = 0; head < shape_.kv_heads; ++head) {
-          const std::size_t first = kv().offset(static_cast<std::int32_t>(s * pages() + token / kKeysOfPage), head,
-                                                static_cast<int>(token % kKeysOfPage));
-          const std::int64_t number = numbered(s, tokens_.begin(rank_.fabric.rank()) + token);
+          const std::size_t first = kv().offset(static_cast<std::int32_t>(page), head, slot);
+          const std::int64_t number = numbered(rank_.fabric.rank(), page, slot);
           for (int d = 0; d < shape_.head_dim; ++d)
-            store(buffer, first + static_cast<std::size_t>(d),
+            store(pattern, first + static_cast<std::size_t>(d),
                   hashed_element(matrix, shape_.dtype, number, head * shape_.head_dim + d));
         }
-    return rank_.on_gpu() ? uploaded(rank_, buffer.data(), buffer.size_bytes()) : std::move(buffer);
+    Buffer cache(all, rank_.device());
+    enqueue_copy(rank_.stream, cache.data(), pattern.data(), pattern.size_bytes());
+    for (std::size_t filled = pattern.size_bytes(); filled < all; filled *= 2)
+      enqueue_copy(rank_.stream, cache.data() + filled, cache.data(), std::min(filled, all - filled));
+    rank_.stream.synchronize();
+    return cache;
   }
   void store(Buffer& buffer, std::size_t at, float value) const {
     if (shape_.dtype == DType::float32)
@@ -150,28 +194,43 @@ class DecodeCase final : public FusedCase {
       reinterpret_cast<float16*>(buffer.data())[at] = to_float16(value);
   }
 
+  // How many of a sequence's keys, of all ranks, have each of the pattern's numbers.
+  std::vector<std::int64_t> keys_of_numbers(int sequence) const {
+    std::vector<std::int64_t> keys(static_cast<std::size_t>(kPagesOfPattern) * kKeysOfPage);
+    for (int rank = 0; rank < rank_.fabric.size(); ++rank)
+      for (std::int64_t token = 0; token < tokens_of(rank); ++token) {
+        const std::int64_t page = std::int64_t{sequence} * pages_of(rank) + token / kKeysOfPage;
+        ++keys[static_cast<std::size_t>(numbered(rank, page, static_cast<int>(token % kKeysOfPage)))];
+      }
+    return keys;
+  }
+
   std::vector<double> exact_head(int sequence, int head) const {
     const int kv_head = head / (shape_.heads / shape_.kv_heads);
-    std::vector<double> scores(static_cast<std::size_t>(shape_.context)), y(static_cast<std::size_t>(shape_.head_dim));
-    for (std::size_t token = 0; token < scores.size(); ++token) {
-      const std::int64_t number = numbered(sequence, static_cast<std::int64_t>(token));
-      for (int d = 0; d < shape_.head_dim; ++d)
-        scores[token] +=
-            static_cast<double>(hashed_element(kQueries, DType::float32, sequence, head * shape_.head_dim + d)) *
-            static_cast<double>(hashed_element(kKeys, shape_.dtype, number, kv_head * shape_.head_dim + d));
-      scores[token] *= static_cast<double>(scale());
+    const auto element = [&](std::uint32_t matrix, std::size_t number, int d) {
+      return static_cast<double>(
+          hashed_element(matrix, shape_.dtype, static_cast<std::int64_t>(number), kv_head * shape_.head_dim + d));
+    };
+    const std::vector<std::int64_t> keys = keys_of_numbers(sequence);
+    std::vector<double> q(static_cast<std::size_t>(shape_.head_dim)), scores(keys.size()), y(q.size());
+    for (std::size_t d = 0; d < q.size(); ++d)
+      q[d] = static_cast<double>(
+          hashed_element(kQueries, DType::float32, sequence, head * shape_.head_dim + static_cast<int>(d)));
+    double most = -INFINITY;
+    for (std::size_t number = 0; number < keys.size(); ++number) {
+      if (keys[number] == 0) continue;
+      for (std::size_t d = 0; d < q.size(); ++d)
+        scores[number] += q[d] * element(kKeys, number, static_cast<int>(d)) * static_cast<double>(scale());
+      most = std::max(most, scores[number]);
     }
-    const double most = *std::max_element(scores.begin(), scores.end());
     double sum = 0;
-    for (std::size_t token = 0; token < scores.size(); ++token) {
-      const double weight = std::exp(scores[token] - most);
-      const std::int64_t number = numbered(sequence, static_cast<std::int64_t>(token));
+    for (std::size_t number = 0; number < keys.size(); ++number) {
+      if (keys[number] == 0) continue;
+      const double weight = static_cast<double>(keys[number]) * std::exp(scores[number] - most);
       sum += weight;
-      for (int d = 0; d < shape_.head_dim; ++d)
-        y[static_cast<std::size_t>(d)] +=
-            weight * static_cast<double>(hashed_element(kValues, shape_.dtype, number, kv_head * shape_.head_dim + d));
+      for (std::size_t d = 0; d < y.size(); ++d) y[d] += weight * element(kValues, number, static_cast<int>(d));
     }
-    for (double& element : y) element /= sum;
+    for (double& each : y) each /= sum;
     return y;
   }
 
@@ -187,7 +246,7 @@ class DecodeCase final : public FusedCase {
   DecodeShape shape_;
   FusedRank rank_;
   Shards tokens_;
-  Buffer q_, y_, keys_, values_, counts_, table_, own_parts_, all_parts_;
+  Buffer q_, y_, keys_, values_, counts_, table_, rows_, scratch_, plan_, own_parts_, all_parts_;
   FlashDecode fused_;
   mutable std::vector<std::vector<double>> exact_;  // of the heads that are looked at, computed once
 };
@@ -213,6 +272,7 @@ void run_flash_decode_bench(const DecodeBenchOptions& options) {
                                  {"heads", shape.heads},
                                  {"kv_heads", shape.kv_heads},
                                  {"head_dim", shape.head_dim},
+                                 {"heads_checked", heads_checked(shape)},
                                  {"dtype", name_of(shape.dtype)}},
                        .heap_bytes = FlashDecode::heap_bytes(options.num_ranks(), decode_limits(shape)),
                        .make = [shape](const FusedRank& rank) { return std::make_unique<DecodeCase>(shape, rank); }});

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/copy.h"
 #include "base/dtype_switch.h"
 #include "base/error.h"
 #include "base/trace.h"
@@ -11,6 +10,7 @@
 #include "fused/flash_decode/flash_decode_sm90.h"
 #include "fused/flash_decode/partial.cuh"
 #include "kernels/attention/attention.h"
+#include "kernels/attention/attention_sums.h"
 
 namespace heddle {
 namespace {
@@ -49,6 +49,24 @@ void require_decode(const FlashDecodeParams& params) {
             "flash_decode: {} is [{}, {}] of {}, expected [{}, {}] of float32", tensor == &params.q ? "q" : "y",
             tensor->rows, tensor->columns, name_of(tensor->dtype), rows, columns);
   require(rows == 0 || params.sequences.context_len != nullptr, "flash_decode: context_len is null");
+}
+
+std::size_t unit_bytes(const FlashDecodeParams& params) {
+  return unit_of(params).floats() * sizeof(float);
+}
+
+// What leaves this rank's parts in `sums`.
+AttentionParams attention_of(const FlashDecodeParams& params, const AttentionSums& sums) {
+  return {.q = params.q,
+          .y = params.y,
+          .kv = params.kv,
+          .sequences = params.sequences,
+          .num_heads = params.num_heads,
+          .scale = params.scale,
+          .older_keys = params.older_keys,
+          .scratch = params.scratch,
+          .plan = params.plan,
+          .sums = sums};
 }
 
 // The part of one unit: sequence unit / num_kv_heads.
@@ -108,18 +126,8 @@ void partial_decode(const FlashDecodeParams& params, float* parts, const Lane& l
   require_decode(params);
   const Span span(lane.stream, "attend");
   if (is_on_gpu(lane)) {
-    if constexpr (kHaveCuda) {
-      // Behind the splits, counts that must be zero.
-      const std::size_t splits_bytes = (decode_scratch_bytes(params, lane) + 255) / 256 * 256,
-                        units = decode_part_floats(params) / unit_of(params).floats();
-      require(lane.workspace.size_bytes >= splits_bytes + units * sizeof(std::uint32_t),
-              "flash_decode: has a workspace of {} bytes and wants {}", lane.workspace.size_bytes,
-              splits_bytes + units * sizeof(std::uint32_t));
-      auto* const finished = static_cast<std::byte*>(lane.workspace.data) + splits_bytes;
-      enqueue_clear(lane.stream, finished, units * sizeof(std::uint32_t));
-      decode_parts_sm90(params, {reinterpret_cast<std::byte*>(parts), unit_of(params).floats() * sizeof(float)},
-                        decode_scratch(params, reinterpret_cast<std::uint32_t*>(finished), lane), lane);
-    }
+    if (params.sequences.num_sequences > 0)
+      attention(attention_of(params, {reinterpret_cast<std::byte*>(parts), unit_bytes(params)}), lane);
     return;
   }
   lane.stream.enqueue([params, parts](ThreadPool& pool) {
@@ -138,8 +146,7 @@ void combine_decode(const FlashDecodeParams& params, const float* all_parts, int
   if (is_on_gpu(lane)) {
     if constexpr (kHaveCuda) {
       auto* const first = reinterpret_cast<std::byte*>(const_cast<float*>(all_parts));  // which are only read
-      merge_parts_sm90(params, {first, unit_of(params).floats() * sizeof(float)},
-                       decode_part_floats(params) * sizeof(float), ranks, lane);
+      merge_parts_sm90(params, {first, unit_bytes(params)}, decode_part_floats(params) * sizeof(float), ranks, lane);
     }
     return;
   }
@@ -162,30 +169,24 @@ FlashDecode::FlashDecode(Fabric& fabric, Ranks team, const FlashDecodeLimits& li
     : limits_(limits),
       tiles_(fabric, std::move(team), channel_shape(limits), kFlashDecode),
       ready_(fabric.device()),
-      sent_(fabric.device()) {
-  if (fabric.device().kind == DeviceKind::cpu) return;
-  finished_ = Buffer(static_cast<std::size_t>(limits.max_sequences) * static_cast<std::size_t>(limits.num_kv_heads) *
-                         sizeof(std::uint32_t),
-                     fabric.device());
-  Stream stream(fabric.device());
-  enqueue_clear(stream, finished_.data(), finished_.size_bytes());
-  stream.synchronize();
-}
+      sent_(fabric.device()) {}
 
 void FlashDecode::enqueue_on_gpu(const FlashDecodeParams& params, DecodeVariant variant, const Lane& lane,
                                  Stream& transfers) {
   if constexpr (kHaveCuda) {
     const DecodeExchange exchange{tiles_.slots(), tiles_.peers()};
-    const int units = units_of(params), rank = tiles_.peers().rank;
+    const int units = units_of(params);
+    const AttentionParams own =
+        attention_of(params, {exchange.slots.arriving(exchange.peers.rank, 0), exchange.slots.tile_bytes});
+    require_attention(own, lane);
+    if (variant == DecodeVariant::push && push_decode_takes(own)) return push_decode_sm90(params, own, exchange, lane);
+    attention(own, lane);
     // The exchange's few blocks run beside those that wait for it.
     Lane merging = lane;
     merging.num_sms = std::max(1, lane.num_sms - 1);
-    const DecodeScratch scratch = decode_scratch(params, reinterpret_cast<std::uint32_t*>(finished_.data()), lane);
-    if (variant == DecodeVariant::push) return push_decode_sm90(params, exchange, scratch, lane);
-    decode_parts_sm90(params, {exchange.slots.arriving(rank, 0), exchange.slots.tile_bytes}, scratch, lane);
-    if (variant == DecodeVariant::all_gather) {
+    if (variant != DecodeVariant::waits) {
       send_parts_sm90(units, exchange, lane.stream);
-      await_parts_sm90(units, exchange, lane.stream);
+      if (variant == DecodeVariant::all_gather) await_parts_sm90(units, exchange, lane.stream);
       return merge_slots_sm90(params, exchange, merging);
     }
     ready_.record(lane.stream);

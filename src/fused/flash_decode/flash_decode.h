@@ -15,8 +15,7 @@
 // attend() does the same for any rows of a step, a prompt's chunk among them, as push. So a rank's cache holds a part of
 // each sequence (KvShard).
 //
-// On a GPU a unit's keys are divided among blocks, whose splits the last one merges; push is one kernel. The arrays of
-// `sequences` lie on the GPU, and the lane's workspace holds the splits.
+// On a GPU the parts are those of attention(); push is one kernel, attention's, whose blocks send what they merge.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +23,6 @@
 #include <string_view>
 #include <vector>
 
-#include "base/buffer.h"
 #include "base/lane.h"
 #include "base/tensor.h"
 #include "base/thread_pool.h"
@@ -43,9 +41,13 @@ struct FlashDecodeParams {
   Tensor q;                  // [num_sequences, num_heads * head_dim], float32; the same on every rank
   Tensor y;                  // likewise; does not overlap q
   PagedKv kv;                // this rank's keys, already rotated
-  PagedSequences sequences;  // context_len counts this rank's keys, and may be 0; query_start is not read
+  PagedSequences sequences;  // context_len counts this rank's keys, and may be 0; query_start counts rows, on a GPU
   int num_heads = 0;         // a multiple of kv.num_kv_heads
   float scale = 0;           // of the scores
+  OlderKeys older_keys = OlderKeys::in_flight;
+  // On a GPU as those of attention(); max_query_len is 1.
+  void* scratch = nullptr;
+  const void* plan = nullptr;
 };
 
 // Floats of the parts of one rank: [num_sequences, num_kv_heads] units of (o, m, l), as in partial.cuh.
@@ -118,8 +120,7 @@ class FlashDecode {
   FlashDecodeLimits limits_;
   TileChannel tiles_;
   Event ready_, sent_;
-  Buffer finished_;  // on a GPU: splits that are done, by unit; zero between calls
-  Round round_;      // that the stream is at
+  Round round_;  // that the stream is at
 };
 
 }  // namespace heddle

@@ -194,7 +194,6 @@ void require_attention(const AttentionParams& params, const Lane& lane) {
   require_activation(params.y, params.q.rows, columns, "attention", "y",
                      activations_on(lane.stream, ActivationDTypes::with_bfloat16));
   const bool on_gpu = lane.stream.device().kind == DeviceKind::cuda, sums = params.sums.first != nullptr;
-  require(!sums || !on_gpu, "attention: sums are for the CPU");
   const int group = params.num_heads / params.kv.num_kv_heads;
   require(!sums || params.sums.bytes_apart >= AttentionSums::bytes(group, params.kv.head_dim),
           "attention: units of sums {} bytes apart, expected {} at least", params.sums.bytes_apart,

@@ -22,6 +22,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/host_device.h"
 #include "base/lane.h"
 #include "base/tensor.h"
 #include "kernels/attention/paged_kv.h"
@@ -43,7 +44,7 @@ struct AttentionSums {
     return static_cast<std::size_t>(group) * (static_cast<std::size_t>(head_dim) + 2) * sizeof(float);
   }
 
-  float* unit(std::int64_t index) const {
+  HEDDLE_HOST_DEVICE float* unit(std::int64_t index) const {
     return reinterpret_cast<float*>(first + static_cast<std::size_t>(index) * bytes_apart);
   }
 };
@@ -63,8 +64,9 @@ struct AttentionParams {
   void* scratch = nullptr;     // on a GPU, attention_scratch_bytes() of its memory; null on the CPU
   const void* plan = nullptr;  // on a GPU, what plan_attention() wrote for the same sequences, shapes, kv's dtype and
                                // page_size and window, on a lane of as many SMs; null on the CPU
-  // On the CPU, instead of y, whose dtype still says how to multiply. Then the cache may be one of several ranks'
-  // (kv.shard): each token attends to those of its keys that are in it, in blocks of 128 by their places.
+  // Instead of y, whose dtype still says how the CPU multiplies. Then the cache may be one of several ranks': on the CPU by
+  // kv.shard, where each token attends to those of its keys that are in it, in blocks of 128 by their places. On a GPU
+  // context_len counts the keys that are in it: also none, for a sequence with one new token.
   AttentionSums sums = {};
 };
 

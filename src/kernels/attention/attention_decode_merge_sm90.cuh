@@ -6,10 +6,10 @@
 #include <cstdint>
 
 #include "base/checked.h"
-#include "base/tensor.h"
+#include "device/group.h"
+#include "kernels/attention/attention_decode_output_sm90.cuh"
 #include "kernels/attention/attention_decode_sm90.cuh"
 #include "kernels/attention/attention_decode_sums_sm90.cuh"
-#include "kernels/attention/attention_sm90_rows.cuh"
 #include "kernels/sm90/instructions_sm90.cuh"
 
 namespace heddle::sm90 {
@@ -18,25 +18,6 @@ namespace heddle::sm90 {
 template <class Shared, int kHeadDim>
 constexpr int partial_words() {
   return Shared::kRows * (kHeadDim + 2);
-}
-
-// The index in q or y of element d of a row of the split's work item.
-__device__ inline std::int64_t element_of(const Tensor& rows, const DecodeParams& params, const DecodeSplit& split,
-                                          int row, int d) {
-  const int index = split.row_tile * params.item_rows + row;
-  const int token = split.first_token + index / params.group;
-  const int head = split.kv_head * params.group + index % params.group;
-  return token * rows.row_stride + std::int64_t{head} * params.attention.kv.head_dim + d;
-}
-
-__device__ inline int rows_of(const DecodeParams& params, const DecodeSplit& split) {
-  return min(params.item_rows, split.num_new * params.group - split.row_tile * params.item_rows);
-}
-
-// Stores elements d to d + 3 of a row.
-__device__ inline void store_merged(const DecodeParams& params, const DecodeSplit& split, int row, int d, float4 o) {
-  const Tensor& y = params.attention.y;
-  store_four(y.data, element_of(y, params, split, row, d), y.dtype, o);
 }
 
 // The index of a block's partial result: of the item that it continues, or of the one that it begins.
@@ -71,13 +52,12 @@ __device__ inline bool poll_partials(const KernelWaits& waits, int count, int fi
   return true;
 }
 
-// Merges a row of y, from element `at` on, from partial results, kAtOnce at a time, and zeroes them. One warp. Not
-// inlined, because its callers have no registers left. After a timeout the row is NaN, and partial results that were
-// not read stay.
-template <int kHeadDim, class Shared>
+// Merges a row, which goes to `to`, from partial results, kAtOnce at a time, and zeroes them. One warp. Not inlined,
+// because its callers have no registers left. After a timeout the row is NaN, and partial results that were not read
+// stay.
+template <int kHeadDim, class Shared, class Row>
 __device__ __noinline__ void merge_row_of_partials(std::uint32_t* all_partials, int first_block, int last_block,
-                                                   int row, void* y, std::int64_t at, DType dtype,
-                                                   const KernelWaits& waits) {
+                                                   int row, Row to, const KernelWaits& waits) {
   constexpr int kFours = ceil_div(kHeadDim, 4 * 32);  // groups of four elements per lane
   constexpr int kAtOnce = kFours == 1 ? 16 : 8;       // partial results whose loads are in flight
   const int lane = static_cast<int>(threadIdx.x) % 32, count = last_block - first_block + 1;
@@ -148,7 +128,7 @@ __device__ __noinline__ void merge_row_of_partials(std::uint32_t* all_partials, 
 #pragma unroll
   for (int f = 0; f < kFours; ++f) {
     const int d = 4 * (lane + 32 * f);
-    if (d < kHeadDim) store_four(y, at + d, dtype, {o[f].x / sum, o[f].y / sum, o[f].z / sum, o[f].w / sum});
+    if (d < kHeadDim) to.store(d, {.largest = largest, .sum = sum, .o = o[f]});
   }
 }
 
@@ -164,22 +144,28 @@ __device__ inline int blocks_after(const DecodeSplit& split) {
   return split.last_block - static_cast<int>(blockIdx.x);
 }
 
-// Merges this block's rows of y from the item's partial results, if it is one of the mergers. All consumer threads; one
-// warp per row.
-template <int kHeadDim, class Shared>
-__device__ void merge_partials(const DecodeParams& params, const DecodeSplit& split) {
-  const Tensor& y = params.attention.y;
+// Merges this block's rows from the item's partial results, if it is one of the mergers. All consumer threads; one warp
+// per row. `may_store`: see finish_split().
+template <int kHeadDim, class Shared, class Output>
+__device__ void merge_partials(const DecodeParams& params, const DecodeSplit& split, const Output& output,
+                               bool may_store) {
+  if (!may_store) return;
   const int rows = rows_of(params, split);
   const int first = blocks_after(split) * kDecodeWarps + static_cast<int>(threadIdx.x) / 32;
-  for (int row = first; row < rows; row += mergers_of(params, split) * kDecodeWarps)
-    merge_row_of_partials<kHeadDim, Shared>(params.partials, split.first_block, split.last_block, row, y.data,
-                                            element_of(y, params, split, row, 0), y.dtype, params.waits);
+  for (int row = first; row < rows; row += mergers_of(params, split) * kDecodeWarps) {
+    merge_row_of_partials<kHeadDim, Shared>(params.partials, split.first_block, split.last_block, row,
+                                            output.row(params, split, row), params.waits);
+    output.stored(DeviceWarp{}, params, split, kHeadDim / 4);
+  }
+}
+
+__device__ inline int fours_of_item(const DecodeParams& params, const DecodeSplit& split) {
+  return rows_of(params, split) * (params.attention.kv.head_dim / 4);
 }
 
 // How many groups of four elements each block of the cluster merges: group i belongs to block i / fours_of_block.
 __device__ inline int fours_of_block(const DecodeParams& params, const DecodeSplit& split) {
-  const int fours = rows_of(params, split) * (params.attention.kv.head_dim / 4);
-  return ceil_div(fours, params.cluster);
+  return ceil_div(fours_of_item(params, split), params.cluster);
 }
 
 // Sends group i of this block's partial result to the block that merges it.
@@ -195,9 +181,10 @@ __device__ void push_to_merger(const DecodeParams& params, const DecodeSplit& sp
   push_two(there(shared.pushed_weights[rank * share + at]), {merged.largest, merged.sum}, barrier);
 }
 
-// Computes y from what the blocks of this cluster have pushed. All consumer threads.
-template <int kHeadDim, class Shared>
-__device__ void merge_pushed(const DecodeParams& params, const DecodeSplit& split, Shared& shared) {
+// Merges what the blocks of this cluster have pushed. All consumer threads.
+template <int kHeadDim, class Shared, class Output>
+__device__ void merge_pushed(const DecodeParams& params, const DecodeSplit& split, Shared& shared, const Output& output,
+                             bool may_store) {
   const int count = split.last_block - split.first_block + 1;
   const int rank = static_cast<int>(blockIdx.x) - split.first_block;
   const int fours = rows_of(params, split) * (kHeadDim / 4), share = fours_of_block(params, split);
@@ -212,14 +199,25 @@ __device__ void merge_pushed(const DecodeParams& params, const DecodeSplit& spli
         count, [&](int p) { return shared.pushed_weights[p * share + i - begin].x; },
         [&](int p) { return shared.pushed_weights[p * share + i - begin].y; },
         [&](int p) { return shared.pushed[p * share + i - begin]; });
-    store_merged(params, split, i / (kHeadDim / 4), i % (kHeadDim / 4) * 4, merged.average());
+    if (may_store) output.row(params, split, i / (kHeadDim / 4)).store(i % (kHeadDim / 4) * 4, merged);
   }
+  if (may_store) output.stored(decode_consumers(), params, split, end - begin);
 }
 
-// Merges the warps' sums of a split into y, or into a partial result. All consumer threads.
-template <class Shared>
+// Whether this block stores rows of the split's item: after its last tile, or when it merges.
+__device__ inline bool stores_rows(const DecodeParams& params, const DecodeSplit& split) {
+  if (split.whole()) return split.begin < split.end;
+  const int rank = static_cast<int>(blockIdx.x) - split.first_block;
+  if (split.kind == SplitKind::cluster) return rank * fours_of_block(params, split) < fours_of_item(params, split);
+  return blocks_after(split) < mergers_of(params, split);
+}
+
+// Merges the warps' sums of a split into rows of its item, or into a partial result. All consumer threads. `may_store`:
+// what output.may_store() said.
+template <class Shared, class Output>
 __device__ void finish_split(const DecodeParams& params, const DecodeSplit& split,
-                             RowSums<Shared::kHeadDim, Shared::kRowGroups>& sums, Shared& shared) {
+                             RowSums<Shared::kHeadDim, Shared::kRowGroups>& sums, Shared& shared, const Output& output,
+                             bool may_store) {
   constexpr int kHeadDim = Shared::kHeadDim, kRowGroups = Shared::kRowGroups;
   const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
   const int rows = rows_of(params, split);
@@ -254,7 +252,7 @@ __device__ void finish_split(const DecodeParams& params, const DecodeSplit& spli
         kDecodeWarps, [&](int w) { return shared.largest[w][row]; }, [&](int w) { return shared.sum[w][row]; },
         [&](int w) { return *reinterpret_cast<const float4*>(&shared.o[w][row][d]); });
     if (split.whole()) {
-      store_merged(params, split, row, d, merged.average());
+      if (may_store) output.row(params, split, row).store(d, merged);
     } else if (pushes) {
       push_to_merger(params, split, i, merged, shared);
     } else {
@@ -266,7 +264,8 @@ __device__ void finish_split(const DecodeParams& params, const DecodeSplit& spli
       }
     }
   }
-  if (pushes) return merge_pushed<kHeadDim>(params, split, shared);
+  if (pushes) return merge_pushed<kHeadDim>(params, split, shared, output, may_store);
+  if (split.whole() && may_store) output.stored(decode_consumers(), params, split, rows * (kHeadDim / 4));
   sync_threads(kDecodeBarrier, kDecodeThreads);  // before the sums of the next split are stored
 }
 

@@ -30,7 +30,8 @@ struct DecodeSequence {
     if (rows <= 0 || rows > params.max_rows) return;
     if (params.attention.window > 0) first_key = max(0, context_len - num_new - params.attention.window + 1);
     first_tile = first_key / kDecodeKeys;
-    tiles = ceil_div(context_len, kDecodeKeys) - first_tile;
+    // Where there are no keys, which AttentionSums allows, a tile without any: its sums are stored like others.
+    tiles = max(1, ceil_div(context_len, kDecodeKeys) - first_tile);
     items = params.attention.kv.num_kv_heads * ceil_div(rows, params.item_rows);
   }
 };

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "base/tensor.h"
 #include "device/kernel_waits.h"
 #include "kernels/attention/attention.h"
 #include "kernels/attention/attention_decode_grid.h"
@@ -56,6 +57,29 @@ struct alignas(16) DecodeSplit {
 };
 inline constexpr int kSplitWords = sizeof(DecodeSplit) / sizeof(std::int32_t);
 static_assert(kSplitWords == 16);
+
+// A row of the split's work item.
+struct ItemRow {
+  int token, head;  // of the step, and of the KV head's query heads
+
+  __device__ ItemRow(const DecodeParams& params, const DecodeSplit& split, int row) {
+    const int index = split.row_tile * params.item_rows + row;
+    token = split.first_token + index / params.group;
+    head = index % params.group;
+  }
+};
+
+// The index in q or y of element d of a row of the split's work item.
+__device__ inline std::int64_t element_of(const Tensor& rows, const DecodeParams& params, const DecodeSplit& split,
+                                          int row, int d) {
+  const ItemRow at(params, split, row);
+  const int head = split.kv_head * params.group + at.head;
+  return at.token * rows.row_stride + std::int64_t{head} * params.attention.kv.head_dim + d;
+}
+
+__device__ inline int rows_of(const DecodeParams& params, const DecodeSplit& split) {
+  return min(params.item_rows, split.num_new * params.group - split.row_tile * params.item_rows);
+}
 
 // A plan is an array of splits: the first one of each block, by the block's index, then those that begin an item within
 // a block, by the item's index.

@@ -5,6 +5,9 @@
 
 namespace heddle {
 
+// The most pairs of new token and query head per KV head for which a sequence goes to the decode kernel.
+inline constexpr int kMostDecodeRows = 64;
+
 // Whether the kernel takes these shapes, dtypes, strides and alignments.
 bool attention_decode_takes(const AttentionParams& params);
 

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "device/group.h"
 #include "device/tma_ring.h"
 #include "kernels/attention/attention_decode_sm90.cuh"
 #include "kernels/attention/attention_sm90_tiles.cuh"
@@ -16,6 +17,10 @@ namespace heddle::sm90 {
 inline constexpr int kDecodeWarps = kDecodeKeys / 16;     // consumers
 inline constexpr int kDecodeThreads = 32 * kDecodeWarps;  // of the consumer warps
 inline constexpr int kDecodeBarrier = 1;                  // the consumers' named barrier
+
+__device__ inline DeviceWarps decode_consumers() {
+  return {0, kDecodeWarps, kDecodeBarrier};
+}
 
 // KiB of tiles in flight or being multiplied. With many sequences, more are not faster and delay the next GEMM's
 // weights; a single sequence takes more (docs/notes/attention_gpu.md). Heads of 256 have two tiles either way.

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "device/launch_sm90.cuh"
+#include "kernels/attention/attention_decode_output_sm90.cuh"
 #include "kernels/attention/attention_decode_sm90.h"
 #include "kernels/attention/attention_latent_sm90.h"
 #include "kernels/attention/attention_prefill_sm90.h"
@@ -16,17 +17,15 @@ namespace {
 
 constexpr int kSimpleWarps = 8;
 
-// The most pairs of new token and query head per KV head for which a sequence goes to the decode kernel.
-constexpr int kMostDecodeRows = 64;
-
 // A block computes one token and query head at a time. A warp takes every kSimpleWarps-th key, and its lanes share the
 // head's elements; the warps' sums are merged in order.
 template <int kMaxPerLane>
 __device__ void attend_simply(const AttentionParams& params, int token, int head) {
   const PagedKv& kv = params.kv;
   const PagedSequences& sequences = params.sequences;
+  const AttentionSums& sums = params.sums;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int kv_head = head / (params.num_heads / kv.num_kv_heads);
+  const int group = params.num_heads / kv.num_kv_heads, kv_head = head / group;
 
   int sequence = 0, after = sequences.num_sequences;  // the last sequence that begins at this row or before
   while (after - sequence > 1) {
@@ -84,8 +83,15 @@ __device__ void attend_simply(const AttentionParams& params, int token, int head
   for (int d = static_cast<int>(threadIdx.x); d < kv.head_dim; d += kSimpleWarps * 32) {
     float value = 0;
     for (int w = 0; w < kSimpleWarps; ++w) value = fmaf(weights[w], merged[w][d], value);
-    store_element(params.y.data, token * params.y.row_stride + std::int64_t{head} * kv.head_dim + d, params.y.dtype,
-                  value / total);
+    if (sums.first == nullptr) {
+      store_element(params.y.data, token * params.y.row_stride + std::int64_t{head} * kv.head_dim + d, params.y.dtype,
+                    value / total);
+      continue;
+    }
+    float* const unit = sums.unit(std::int64_t{token} * kv.num_kv_heads + kv_head);
+    const SumsOfHead to = SumsOfHead::in(unit, group, head % group, kv.head_dim);
+    to.o[d] = value;
+    if (d == 0) *to.m = all, *to.l = total;
   }
 }
 
@@ -118,7 +124,7 @@ std::size_t attention_scratch_bytes_sm90(int /*max_tokens*/, int /*max_sequences
 
 namespace {
 
-// The kernels for a step's attention; none: the simple one.
+// The kernels for a step's attention; none: the simple one. Prefill leaves no sums.
 struct Kernels {
   bool decode, prefill;
 };
@@ -135,7 +141,8 @@ bool may_be_short(const PagedSequences& sequences, int group) {
 Kernels kernels_for(const AttentionParams& params) {
   const int group = params.num_heads / params.kv.num_kv_heads;
   const bool all_short = all_are_short(params.sequences, group);
-  if (!attention_decode_takes(params) || (!all_short && !attention_prefill_takes(params))) return {};
+  if (!attention_decode_takes(params)) return {};
+  if (!all_short && (params.sums.first != nullptr || !attention_prefill_takes(params))) return {};
   return {.decode = may_be_short(params.sequences, group), .prefill = !all_short};
 }
 
@@ -158,7 +165,7 @@ void plan_attention_sm90(const AttentionPlanParams& params, const Lane& lane) {
 }
 
 void attention_sm90(const AttentionParams& params, const Lane& lane) {
-  if (attention_latent_takes(params)) return attention_latent_sm90(params, lane);
+  if (params.sums.first == nullptr && attention_latent_takes(params)) return attention_latent_sm90(params, lane);
   const Kernels kernels = kernels_for(params);
   if (kernels.decode) attention_decode_sm90(params, kMostDecodeRows, lane);
   if (kernels.prefill) attention_prefill_sm90(params, kMostDecodeRows, lane);

@@ -567,6 +567,113 @@ TEST_F(AttentionOnGpu, ASplitThatNeverComesEndsTheKernelAndIsReported) {
   EXPECT_EQ(y.download(stream), whole);
 }
 
+// Units of attention over sequences with one new token each, whose last one loses all its keys before.
+void expect_sums_of_y(const GpuCase& c, DType cache) {
+  SCOPED_TRACE(fmt::format("cache {}, {}/{} heads of {}, {} sequences, the first of {} tokens", name_of(cache),
+                           c.num_heads, c.num_kv_heads, c.head_dim, c.sequences.size(), c.sequences[0].context_len));
+  Sequences sequences({c.num_kv_heads, c.head_dim, c.page_size, cache}, c.sequences);
+  sequences.fill(c.sequences);
+  GpuSequences on_device(sequences);
+  const std::int64_t columns = std::int64_t{c.num_heads} * c.head_dim;
+  GpuRows q(sequences.num_tokens(), columns, 0, DType::float32), y(sequences.num_tokens(), columns, 0, DType::float32);
+  q.values = random_floats(q.values.size(), 11);
+  for (float& value : q.values) value = to_float(to_bfloat16(value));
+  q.upload();
+  y.upload();
+  const int group = c.num_heads / c.num_kv_heads, last = static_cast<int>(c.sequences.size()) - 1;
+  std::vector<std::int32_t> context_len;
+  for (const TestSequence& sequence : c.sequences) context_len.push_back(sequence.context_len);
+  context_len.back() = 0;
+  const Buffer emptied = on_gpu(context_len.data(), 4 * context_len.size());
+  Buffer scratch = zeroed(attention_scratch_bytes(sequences.num_tokens(), 8, c.num_heads, c.head_dim));
+  Buffer plan = poisoned(attention_plan_bytes(last + 1, c.num_kv_heads));
+  const double scale = 1 / std::sqrt(c.head_dim);
+  AttentionParams params{.q = q.tensor(),
+                         .y = y.tensor(),
+                         .kv = on_device.kv,
+                         .sequences = on_device.view,
+                         .num_heads = c.num_heads,
+                         .scale = static_cast<float>(scale),
+                         .scratch = scratch.data(),
+                         .plan = plan.data()};
+  Stream stream(kGpu);
+  plan_attention(plan_of(params, plan), stream);
+  attention(params, stream);
+  std::vector<float> averages(y.values.size());
+  const std::vector<std::byte> bytes = y.download(stream);
+  std::memcpy(averages.data(), bytes.data(), bytes.size());
+
+  const std::size_t of_unit = AttentionSums::bytes(group, c.head_dim) / sizeof(float);
+  const auto sums = [&] {
+    const std::vector<float> nothing(of_unit * static_cast<std::size_t>(q.rows * c.num_kv_heads), kPoison);
+    Buffer units = on_gpu(nothing.data(), nothing.size() * sizeof(float));
+    params.sums = {.first = units.data(), .bytes_apart = of_unit * sizeof(float)};
+    plan_attention(plan_of(params, plan), stream);
+    attention(params, stream);
+    std::vector<float> found(nothing.size());
+    cuda::copy(found.data(), units.data(), found.size() * sizeof(float), stream.native());
+    stream.synchronize();
+    return found;
+  };
+  const std::vector<float> all = sums();
+  ASSERT_EQ(sums(), all);
+  EXPECT_EQ(y.download(stream), bytes);
+  params.sequences.context_len = reinterpret_cast<const std::int32_t*>(emptied.data());
+  const std::vector<float> without_last = sums();
+  for (int s = 0; s <= last; ++s)
+    for (int head = 0; head < c.num_heads; ++head) {
+      const float* const unit = all.data() + static_cast<std::size_t>(s * c.num_kv_heads + head / group) * of_unit;
+      const int of_group = head % group;
+      const auto m = static_cast<double>(unit[group * c.head_dim + of_group]),
+                 l = static_cast<double>(unit[group * (c.head_dim + 1) + of_group]);
+      const std::vector<float> keys = sequences.keys_of(s, head / group);
+      double largest = -std::numeric_limits<double>::infinity(), exact = 0;
+      for (int pass = 0; pass < 2; ++pass)
+        for (int j = 0; j < c.sequences[static_cast<std::size_t>(s)].context_len; ++j) {
+          double score = 0;
+          for (int d = 0; d < c.head_dim; ++d)
+            score +=
+                static_cast<double>(q.values[static_cast<std::size_t>((s * c.num_heads + head) * c.head_dim + d)]) *
+                static_cast<double>(keys[static_cast<std::size_t>(j * c.head_dim + d)]);
+          if (pass == 0)
+            largest = std::max(largest, score * scale);
+          else
+            exact += std::exp(score * scale - largest);
+        }
+      ASSERT_NEAR(m, largest, 1e-5) << "sequence " << s << " head " << head;
+      ASSERT_NEAR(l / exact, 1, 1e-4) << "sequence " << s << " head " << head;
+      for (int d = 0; d < c.head_dim; ++d) {
+        const auto average =
+            static_cast<double>(averages[static_cast<std::size_t>((s * c.num_heads + head) * c.head_dim + d)]);
+        ASSERT_NEAR(static_cast<double>(unit[of_group * c.head_dim + d]) / l, average, 1e-6)
+            << "sequence " << s << " head " << head << " element " << d;
+      }
+    }
+  for (std::size_t i = 0; i < of_unit * static_cast<std::size_t>(c.num_kv_heads); ++i) {
+    const float value = without_last[without_last.size() - 1 - i];
+    const std::size_t in_unit = of_unit - 1 - i % of_unit, first_m = static_cast<std::size_t>(group * c.head_dim);
+    const bool is_m = in_unit >= first_m && in_unit < first_m + static_cast<std::size_t>(group);
+    ASSERT_EQ(value, is_m ? -std::numeric_limits<float>::infinity() : 0) << "without keys, " << in_unit;
+  }
+}
+
+TEST_F(AttentionOnGpu, LeavesTheSumsOfYAlsoWhereASequenceHasNoKeys) {
+  for (const GpuCase& c :
+       std::vector<GpuCase>{{4, 4, 128, 16, {{65, 1}}},  // units of 8 bytes more than a multiple of 16
+                            {32, 8, 128, 32, {{700, 1}, {3, 1}, {64, 1}, {1500, 1}}},
+                            {8, 1, 128, 64, {{20000, 1}}},  // merged in clusters, and in global memory
+                            {8, 1, 128, 64, {{60000, 1}}},
+                            {24, 2, 64, 16, {{333, 1}, {90, 1}}},  // two work items of a unit
+                            {4, 2, 256, 16, {{90, 1}}},
+                            {70, 1, 64, 16, {{90, 1}, {20, 1}}},  // for the simple kernel
+                            {6, 3, 72, 16, {{90, 1}, {20, 1}}}}) {
+    for (const DType cache : {DType::bfloat16, DType::float16}) {
+      expect_sums_of_y(c, cache);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
 // A captured launch reads contexts when it is replayed.
 TEST_F(AttentionOnGpu, CanBeReplayedWithOtherContexts) {
   constexpr int kHeads = 14, kKvHeads = 2, kHeadDim = 128, kContexts[] = {1, 700, 63, 2000};
