@@ -89,7 +89,7 @@ __device__ void attend_simply(const AttentionParams& params, int token, int head
       continue;
     }
     float* const unit = sums.unit(std::int64_t{token} * kv.num_kv_heads + kv_head);
-    const SumsOfHead to = SumsOfHead::in(unit, group, head % group, kv.head_dim);
+    const sm90::SumsOfHead to = sm90::SumsOfHead::in(unit, group, head % group, kv.head_dim);
     to.o[d] = value;
     if (d == 0) *to.m = all, *to.l = total;
   }
