@@ -137,9 +137,9 @@ TEST_P(StoppedRank, IsNamedByTheOthersWithinTheDeadline) {
   run_team(kRanks, [&](TeamMember& member) {
     const auto fabric = world.rank(member.rank());
     Operands operands;
+    const Enqueue call = GetParam().make(*fabric, operands);  // outlives what is enqueued
     ThreadPool pool(1), transfer_pool(1);
     Stream stream(pool), transfers(transfer_pool);
-    const Enqueue call = GetParam().make(*fabric, operands);
     member.barrier();
     const auto begin = std::chrono::steady_clock::now();
     const auto rank = static_cast<std::size_t>(member.rank());
