@@ -59,7 +59,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, FusedOnOneGpu, testing::Values(1, 2, 4),
 
 // Memory of a rank: operands of any numbers.
 constexpr std::size_t kRankMemory = std::size_t{4} << 20, kWeightAt = std::size_t{1} << 20, kResultAt = 2 * kWeightAt;
-constexpr std::int64_t kColumns = 64;
+constexpr std::int64_t kGemmWidth = 64;
 
 // A call of two ranks. `make(fabric, memory)` returns a call, which takes a lane and a second stream.
 // `before_calling(rank)` says whether the rank calls at all.
@@ -79,9 +79,9 @@ void call_on_two_ranks(const Make& make, std::chrono::milliseconds deadline, Bef
 }
 
 Weight square_weight(std::byte* memory) {
-  return {.blocks = {{{memory + kWeightAt, kColumns}}},
-          .out_features = kColumns,
-          .in_features = kColumns,
+  return {.blocks = {{{memory + kWeightAt, kGemmWidth}}},
+          .out_features = kGemmWidth,
+          .in_features = kGemmWidth,
           .dtype = DType::bfloat16};
 }
 
@@ -91,12 +91,13 @@ void gather_on_two_ranks(GatherVariant variant, std::int64_t rows, std::chrono::
                          BeforeCalling before_calling) {
   const auto make = [&](Fabric& fabric, std::byte* at) {
     const auto fused = std::make_shared<AllGatherLinear>(
-        fabric, Ranks{0, 1}, AllGatherLinearLimits{.largest_shard = rows, .other = kColumns, .dtype = DType::bfloat16});
+        fabric, Ranks{0, 1},
+        AllGatherLinearLimits{.largest_shard = rows, .other = kGemmWidth, .dtype = DType::bfloat16});
     return [=](const Lane& lane, Stream& transfers) {
       (*fused)({.shards = Shards::even(2 * rows, 2),
-                .x = {at, rows, kColumns, kColumns, DType::bfloat16},
+                .x = {at, rows, kGemmWidth, kGemmWidth, DType::bfloat16},
                 .weight = square_weight(at),
-                .y = {at + kResultAt, 2 * rows, kColumns, kColumns, DType::bfloat16},
+                .y = {at + kResultAt, 2 * rows, kGemmWidth, kGemmWidth, DType::bfloat16},
                 .variant = variant},
                lane, transfers);
     };
@@ -109,7 +110,7 @@ void gather_on_two_ranks(GatherVariant variant, std::int64_t rows, std::chrono::
 constexpr std::chrono::milliseconds kStopDeadline{500};
 template <class CallOf>
 void expect_stopped_rank_is_named(const CallOf& call_of, const std::string& what, const std::string& waits_for) {
-  constexpr std::chrono::seconds kStays{2}, kMargin{8};  // the margin: for beginning and end of a run on GPUs
+  constexpr std::chrono::seconds kStays{2}, kForStartAndEnd{8};
   std::string message;
   const auto begin = std::chrono::steady_clock::now();
   try {
@@ -123,7 +124,7 @@ void expect_stopped_rank_is_named(const CallOf& call_of, const std::string& what
   }
   EXPECT_NE(message.find("waited for rank 1 past the deadline of 0.5 s: " + waits_for), std::string::npos)
       << what << ": " << message;
-  EXPECT_LE(std::chrono::steady_clock::now() - begin, kStays + kMargin) << what;
+  EXPECT_LE(std::chrono::steady_clock::now() - begin, kStays + kForStartAndEnd) << what;
 }
 
 void expect_stopped_gatherer_is_named(GatherVariant variant, std::int64_t rows, const std::string& waits_for) {
@@ -152,12 +153,12 @@ TEST(FusedOnOneGpuFailure, AReduceScatterNamesARankThatStops) {
           const auto make = [&](Fabric& fabric, std::byte* at) {
             const Shards shards = Shards::even(rows, 2);
             const auto fused = std::make_shared<LinearReduceScatter>(
-                fabric, Ranks{0, 1}, PartialLimits{.largest_shard = shards.largest(), .n = kColumns});
+                fabric, Ranks{0, 1}, PartialLimits{.largest_shard = shards.largest(), .n = kGemmWidth});
             return [=](const Lane& lane, Stream&) {
               (*fused)({shards,
-                        {at, rows, kColumns, kColumns, DType::bfloat16},
+                        {at, rows, kGemmWidth, kGemmWidth, DType::bfloat16},
                         square_weight(at),
-                        {at + kResultAt, shards.largest(), kColumns, kColumns, DType::float32}},
+                        {at + kResultAt, shards.largest(), kGemmWidth, kGemmWidth, DType::float32}},
                        lane);
             };
           };
@@ -172,12 +173,12 @@ TEST(FusedOnOneGpuFailure, AnAllReduceNamesARankThatStops) {
     expect_stopped_rank_is_named(
         [&](const auto& before_calling) {
           const auto make = [&](Fabric& fabric, std::byte* at) {
-            const auto fused =
-                std::make_shared<LinearAllReduce>(fabric, Ranks{0, 1}, LinearAllReduceLimits{.m = rows, .n = kColumns});
+            const auto fused = std::make_shared<LinearAllReduce>(fabric, Ranks{0, 1},
+                                                                 LinearAllReduceLimits{.m = rows, .n = kGemmWidth});
             return [=](const Lane& lane, Stream&) {
-              (*fused)({{at, rows, kColumns, kColumns, DType::bfloat16},
+              (*fused)({{at, rows, kGemmWidth, kGemmWidth, DType::bfloat16},
                         square_weight(at),
-                        {at + kResultAt, rows, kColumns, kColumns, DType::float32}},
+                        {at + kResultAt, rows, kGemmWidth, kGemmWidth, DType::float32}},
                        lane);
             };
           };
@@ -195,7 +196,7 @@ TEST(FusedOnOneGpuFailure, ADecodeNamesARankThatStops) {
           const auto make = [&](Fabric& fabric, std::byte* at) {
             const auto fused = std::make_shared<FlashDecode>(
                 fabric, Ranks{0, 1},
-                FlashDecodeLimits{.max_sequences = 1, .num_heads = 1, .num_kv_heads = 1, .head_dim = kColumns});
+                FlashDecodeLimits{.max_sequences = 1, .num_heads = 1, .num_kv_heads = 1, .head_dim = kGemmWidth});
             const std::int32_t page = 0, context = kPage;  // the places of the sequence's arrays are free for them
             auto* const arrays = reinterpret_cast<std::int32_t*>(at + 3 * kWeightAt);
             Stream stream(fabric.device());
@@ -205,13 +206,13 @@ TEST(FusedOnOneGpuFailure, ADecodeNamesARankThatStops) {
             return [=, splits = std::make_shared<Buffer>(std::size_t{1} << 20, fabric.device())](Lane lane,
                                                                                                  Stream& transfers) {
               lane.workspace = {splits->data(), splits->size_bytes()};
-              (*fused)({.q = {at, 1, kColumns, kColumns, DType::float32},
-                        .y = {at + kResultAt, 1, kColumns, kColumns, DType::float32},
+              (*fused)({.q = {at, 1, kGemmWidth, kGemmWidth, DType::float32},
+                        .y = {at + kResultAt, 1, kGemmWidth, kGemmWidth, DType::float32},
                         .kv = {.keys = at + kWeightAt,
                                .values = at + kWeightAt,
                                .num_kv_heads = 1,
                                .page_size = kPage,
-                               .head_dim = kColumns,
+                               .head_dim = kGemmWidth,
                                .dtype = DType::bfloat16},
                         .sequences = {.context_len = arrays + 1,
                                       .page_table = arrays,
