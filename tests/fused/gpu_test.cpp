@@ -60,7 +60,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, FusedOnOneGpu, testing::Values(1, 2, 4),
 
 // Memory of a rank: operands of any numbers.
 constexpr std::size_t kRankMemory = std::size_t{4} << 20, kWeightAt = std::size_t{1} << 20, kResultAt = 2 * kWeightAt;
-constexpr std::int64_t kColumns = 64;
+constexpr std::int64_t kGemmWidth = 64;
 
 // A call of two ranks. `make(fabric, memory)` returns a call, which takes a lane and a second stream.
 // `before_calling(rank)` says whether the rank calls at all.
@@ -80,9 +80,9 @@ void call_on_two_ranks(const Make& make, std::chrono::milliseconds deadline, Bef
 }
 
 Weight square_weight(std::byte* memory) {
-  return {.blocks = {{{memory + kWeightAt, kColumns}}},
-          .out_features = kColumns,
-          .in_features = kColumns,
+  return {.blocks = {{{memory + kWeightAt, kGemmWidth}}},
+          .out_features = kGemmWidth,
+          .in_features = kGemmWidth,
           .dtype = DType::bfloat16};
 }
 
@@ -92,12 +92,13 @@ void gather_on_two_ranks(GatherVariant variant, std::int64_t rows, std::chrono::
                          BeforeCalling before_calling) {
   const auto make = [&](Fabric& fabric, std::byte* at) {
     const auto fused = std::make_shared<AllGatherLinear>(
-        fabric, Ranks{0, 1}, AllGatherLinearLimits{.largest_shard = rows, .other = kColumns, .dtype = DType::bfloat16});
+        fabric, Ranks{0, 1},
+        AllGatherLinearLimits{.largest_shard = rows, .other = kGemmWidth, .dtype = DType::bfloat16});
     return [=](const Lane& lane, Stream& transfers) {
       (*fused)({.shards = Shards::even(2 * rows, 2),
-                .x = {at, rows, kColumns, kColumns, DType::bfloat16},
+                .x = {at, rows, kGemmWidth, kGemmWidth, DType::bfloat16},
                 .weight = square_weight(at),
-                .y = {at + kResultAt, 2 * rows, kColumns, kColumns, DType::bfloat16},
+                .y = {at + kResultAt, 2 * rows, kGemmWidth, kGemmWidth, DType::bfloat16},
                 .variant = variant},
                lane, transfers);
     };
@@ -110,7 +111,7 @@ void gather_on_two_ranks(GatherVariant variant, std::int64_t rows, std::chrono::
 constexpr std::chrono::milliseconds kStopDeadline{500};
 template <class CallOf>
 void expect_stopped_rank_is_named(const CallOf& call_of, const std::string& what, const std::string& waits_for) {
-  constexpr std::chrono::seconds kStays{2}, kMargin{8};  // the margin: for beginning and end of a run on GPUs
+  constexpr std::chrono::seconds kStays{2}, kForStartAndEnd{8};
   std::string message;
   const auto begin = std::chrono::steady_clock::now();
   try {
@@ -124,7 +125,7 @@ void expect_stopped_rank_is_named(const CallOf& call_of, const std::string& what
   }
   EXPECT_NE(message.find("waited for rank 1 past the deadline of 0.5 s: " + waits_for), std::string::npos)
       << what << ": " << message;
-  EXPECT_LE(std::chrono::steady_clock::now() - begin, kStays + kMargin) << what;
+  EXPECT_LE(std::chrono::steady_clock::now() - begin, kStays + kForStartAndEnd) << what;
 }
 
 void expect_stopped_gatherer_is_named(GatherVariant variant, std::int64_t rows, const std::string& waits_for) {
@@ -153,12 +154,12 @@ TEST(FusedOnOneGpuFailure, AReduceScatterNamesARankThatStops) {
           const auto make = [&](Fabric& fabric, std::byte* at) {
             const Shards shards = Shards::even(rows, 2);
             const auto fused = std::make_shared<LinearReduceScatter>(
-                fabric, Ranks{0, 1}, PartialLimits{.largest_shard = shards.largest(), .n = kColumns});
+                fabric, Ranks{0, 1}, PartialLimits{.largest_shard = shards.largest(), .n = kGemmWidth});
             return [=](const Lane& lane, Stream&) {
               (*fused)({shards,
-                        {at, rows, kColumns, kColumns, DType::bfloat16},
+                        {at, rows, kGemmWidth, kGemmWidth, DType::bfloat16},
                         square_weight(at),
-                        {at + kResultAt, shards.largest(), kColumns, kColumns, DType::float32}},
+                        {at + kResultAt, shards.largest(), kGemmWidth, kGemmWidth, DType::float32}},
                        lane);
             };
           };
@@ -173,12 +174,12 @@ TEST(FusedOnOneGpuFailure, AnAllReduceNamesARankThatStops) {
     expect_stopped_rank_is_named(
         [&](const auto& before_calling) {
           const auto make = [&](Fabric& fabric, std::byte* at) {
-            const auto fused =
-                std::make_shared<LinearAllReduce>(fabric, Ranks{0, 1}, LinearAllReduceLimits{.m = rows, .n = kColumns});
+            const auto fused = std::make_shared<LinearAllReduce>(fabric, Ranks{0, 1},
+                                                                 LinearAllReduceLimits{.m = rows, .n = kGemmWidth});
             return [=](const Lane& lane, Stream&) {
-              (*fused)({{at, rows, kColumns, kColumns, DType::bfloat16},
+              (*fused)({{at, rows, kGemmWidth, kGemmWidth, DType::bfloat16},
                         square_weight(at),
-                        {at + kResultAt, rows, kColumns, kColumns, DType::float32}},
+                        {at + kResultAt, rows, kGemmWidth, kGemmWidth, DType::float32}},
                        lane);
             };
           };

@@ -20,24 +20,27 @@
 namespace heddle {
 namespace {
 
-constexpr int kRanks = 3, kStopped = 1, kRows = 6, kWidth = 4;  // of A, which is as wide as its weight is high
-constexpr std::chrono::milliseconds kDeadline{300};
-constexpr std::chrono::seconds kMargin{3};  // for a machine that does other work, too
+constexpr int kStopRanks = 3, kStoppedRank = 1, kStopRows = 6,
+              kStopWidth = 4;  // of A, which is as wide as its weight is high
+constexpr std::chrono::milliseconds kStopLimit{300};
+constexpr std::chrono::seconds kStopMargin{3};  // for a machine that does other work, too
 
 // Of any of the operators; each is made with operands of ones.
-struct Operands {
+struct StopOperands {
   std::vector<float> x = std::vector<float>(64, 1), w = x, y = x;
   std::vector<std::int32_t> context{1}, page{0}, starts{0, 1};
 
-  Tensor rows_of_x(std::int64_t rows) { return {x.data(), rows, kWidth, kWidth, DType::float32}; }
-  Tensor rows_of_y(std::int64_t rows) { return {y.data(), rows, kWidth, kWidth, DType::float32}; }
-  Weight weight() const { return {.blocks = {{{w.data(), kWidth}}}, .out_features = kWidth, .in_features = kWidth}; }
+  Tensor rows_of_x(std::int64_t rows) { return {x.data(), rows, kStopWidth, kStopWidth, DType::float32}; }
+  Tensor rows_of_y(std::int64_t rows) { return {y.data(), rows, kStopWidth, kStopWidth, DType::float32}; }
+  Weight weight() const {
+    return {.blocks = {{{w.data(), kStopWidth}}}, .out_features = kStopWidth, .in_features = kStopWidth};
+  }
   PagedKv kv(KvShard shard) {
     return {.keys = w.data(),
             .values = w.data(),
             .num_kv_heads = 1,
-            .page_size = kWidth,
-            .head_dim = kWidth,
+            .page_size = kStopWidth,
+            .head_dim = kStopWidth,
             .shard = shard};
   }
   PagedSequences sequence() const {
@@ -50,54 +53,56 @@ struct Operands {
   }
 };
 
-using Enqueue = std::function<void(Stream& stream, Stream& transfers)>;
+using StopCall = std::function<void(Stream& stream, Stream& transfers)>;
 
 // Makes the operator, as all ranks together do, and returns its call.
-using Make = std::function<Enqueue(Fabric&, Operands&)>;
+using MakeStopCall = std::function<StopCall(Fabric&, StopOperands&)>;
 
-Make gather(Sharded sharded, GatherVariant variant) {
-  return [=](Fabric& fabric, Operands& of) -> Enqueue {
+MakeStopCall gather_call(Sharded sharded, GatherVariant variant) {
+  return [=](Fabric& fabric, StopOperands& of) -> StopCall {
     const bool of_rows = sharded == Sharded::rows;
-    const Shards shards = Shards::even(of_rows ? kRows : kWidth, kRanks);
-    const auto fused = std::make_shared<AllGatherLinear>(
-        fabric, Ranks{0, 1, 2},
-        AllGatherLinearLimits{
-            .sharded = sharded, .largest_shard = shards.largest(), .other = of_rows ? kWidth : kRows, .tile_rows = 1});
+    const Shards shards = Shards::even(of_rows ? kStopRows : kStopWidth, kStopRanks);
+    const auto fused =
+        std::make_shared<AllGatherLinear>(fabric, Ranks{0, 1, 2},
+                                          AllGatherLinearLimits{.sharded = sharded,
+                                                                .largest_shard = shards.largest(),
+                                                                .other = of_rows ? kStopWidth : kStopRows,
+                                                                .tile_rows = 1});
     const std::int64_t mine = shards.count(fabric.rank());
-    const Tensor x{of.x.data(), of_rows ? mine : kRows, of_rows ? kWidth : mine, kWidth, DType::float32};
+    const Tensor x{of.x.data(), of_rows ? mine : kStopRows, of_rows ? kStopWidth : mine, kStopWidth, DType::float32};
     return [=, &of](Stream& stream, Stream& transfers) {
-      (*fused)({.shards = shards, .x = x, .weight = of.weight(), .y = of.rows_of_y(kRows), .variant = variant}, stream,
-               transfers);
+      (*fused)({.shards = shards, .x = x, .weight = of.weight(), .y = of.rows_of_y(kStopRows), .variant = variant},
+               stream, transfers);
     };
   };
 }
 
-Enqueue reduce_scatter(Fabric& fabric, Operands& of) {
-  const Shards rows = Shards::even(kRows, kRanks);
-  const auto fused = std::make_shared<LinearReduceScatter>(fabric, Ranks{0, 1, 2},
-                                                           PartialLimits{.largest_shard = rows.largest(), .n = kWidth});
+StopCall reduce_scatter_call(Fabric& fabric, StopOperands& of) {
+  const Shards rows = Shards::even(kStopRows, kStopRanks);
+  const auto fused = std::make_shared<LinearReduceScatter>(
+      fabric, Ranks{0, 1, 2}, PartialLimits{.largest_shard = rows.largest(), .n = kStopWidth});
   return [=, &of](Stream& stream, Stream&) {
-    (*fused)({rows, of.rows_of_x(kRows), of.weight(), of.rows_of_y(rows.largest())}, stream);
+    (*fused)({rows, of.rows_of_x(kStopRows), of.weight(), of.rows_of_y(rows.largest())}, stream);
   };
 }
 
-Enqueue all_reduce(Fabric& fabric, Operands& of) {
+StopCall all_reduce_call(Fabric& fabric, StopOperands& of) {
   const auto fused =
-      std::make_shared<LinearAllReduce>(fabric, Ranks{0, 1, 2}, LinearAllReduceLimits{.m = kRows, .n = kWidth});
+      std::make_shared<LinearAllReduce>(fabric, Ranks{0, 1, 2}, LinearAllReduceLimits{.m = kStopRows, .n = kStopWidth});
   return [=, &of](Stream& stream, Stream&) {
-    (*fused)({of.rows_of_x(kRows), of.weight(), of.rows_of_y(kRows)}, stream);
+    (*fused)({of.rows_of_x(kStopRows), of.weight(), of.rows_of_y(kStopRows)}, stream);
   };
 }
 
-std::shared_ptr<FlashDecode> flash_decode(Fabric& fabric) {
+std::shared_ptr<FlashDecode> make_flash_decode(Fabric& fabric) {
   return std::make_shared<FlashDecode>(
       fabric, Ranks{0, 1, 2},
-      FlashDecodeLimits{.max_sequences = 1, .num_heads = 1, .num_kv_heads = 1, .head_dim = kWidth});
+      FlashDecodeLimits{.max_sequences = 1, .num_heads = 1, .num_kv_heads = 1, .head_dim = kStopWidth});
 }
 
-Make decode(DecodeVariant variant) {
-  return [=](Fabric& fabric, Operands& of) -> Enqueue {
-    return [=, &of, fused = flash_decode(fabric)](Stream& stream, Stream& transfers) {
+MakeStopCall decode_call(DecodeVariant variant) {
+  return [=](Fabric& fabric, StopOperands& of) -> StopCall {
+    return [=, &of, fused = make_flash_decode(fabric)](Stream& stream, Stream& transfers) {
       (*fused)({.q = of.rows_of_x(1),
                 .y = of.rows_of_y(1),
                 .kv = of.kv({}),
@@ -109,41 +114,41 @@ Make decode(DecodeVariant variant) {
   };
 }
 
-Enqueue attend(Fabric& fabric, Operands& of) {
-  const KvShard shard{fabric.rank(), kRanks};
-  return [=, &of, fused = flash_decode(fabric)](Stream& stream, Stream&) {
+StopCall attend_call(Fabric& fabric, StopOperands& of) {
+  const KvShard shard{fabric.rank(), kStopRanks};
+  return [=, &of, fused = make_flash_decode(fabric)](Stream& stream, Stream&) {
     fused->attend({.q = of.rows_of_x(1),
                    .y = of.rows_of_y(1),
                    .kv = of.kv(shard),
                    .sequences = of.sequence(),
                    .num_heads = 1,
                    .scale = 1},
-                  {.rank = shard.rank, .ranks = kRanks, .always_whole = true}, stream);
+                  {.rank = shard.rank, .ranks = kStopRanks, .always_whole = true}, stream);
   };
 }
 
 struct StopCase {
   const char* name;
-  Make make;
+  MakeStopCall make;
   const char* waits_for;
 };
 
 class StoppedRank : public testing::TestWithParam<StopCase> {};
 
 TEST_P(StoppedRank, IsNamedByTheOthersWithinTheDeadline) {
-  ShmThreads world(kRanks, {.heap_bytes = std::size_t{4} << 20, .deadline = kDeadline});
-  std::vector<std::string> messages(kRanks);
-  std::vector<std::chrono::steady_clock::duration> times(kRanks);
-  run_team(kRanks, [&](TeamMember& member) {
+  ShmThreads world(kStopRanks, {.heap_bytes = std::size_t{4} << 20, .deadline = kStopLimit});
+  std::vector<std::string> messages(kStopRanks);
+  std::vector<std::chrono::steady_clock::duration> times(kStopRanks);
+  run_team(kStopRanks, [&](TeamMember& member) {
     const auto fabric = world.rank(member.rank());
-    Operands operands;
+    StopOperands operands;
+    const StopCall call = GetParam().make(*fabric, operands);  // outlives what is enqueued
     ThreadPool pool(1), transfer_pool(1);
     Stream stream(pool), transfers(transfer_pool);
-    const Enqueue call = GetParam().make(*fabric, operands);
     member.barrier();
     const auto begin = std::chrono::steady_clock::now();
     const auto rank = static_cast<std::size_t>(member.rank());
-    if (member.rank() != kStopped) {
+    if (member.rank() != kStoppedRank) {
       call(stream, transfers);
       try {
         fabric->synchronize(stream);
@@ -156,24 +161,24 @@ TEST_P(StoppedRank, IsNamedByTheOthersWithinTheDeadline) {
   });
   for (const std::size_t rank : {0u, 2u}) {
     EXPECT_THAT(messages[rank], testing::HasSubstr(fmt::format("waited for rank {} past the deadline of 0.3 s: {}",
-                                                               kStopped, GetParam().waits_for)));
-    EXPECT_LE(times[rank], kDeadline + kMargin);
+                                                               kStoppedRank, GetParam().waits_for)));
+    EXPECT_LE(times[rank], kStopLimit + kStopMargin);
   }
 }
 
 std::vector<StopCase> stop_cases() {
-  return {{"GatherOfRowsByPull", gather(Sharded::rows, GatherVariant::pull), "gather: tile"},
-          {"GatherOfRowsByPush", gather(Sharded::rows, GatherVariant::push), "gather: tile"},
-          {"GatherOfRowsByCopy", gather(Sharded::rows, GatherVariant::copy), "gather: tile"},
-          {"GatherOfColumnsByPull", gather(Sharded::columns, GatherVariant::pull), "gather: tile"},
-          {"GatherOfColumnsByPush", gather(Sharded::columns, GatherVariant::push), "gather: tile"},
-          {"GatherOfColumnsByCopy", gather(Sharded::columns, GatherVariant::copy), "gather: tile"},
-          {"ReduceScatter", reduce_scatter, "reduce: tile"},
-          {"AllReduce", all_reduce, "reduce: tile"},
-          {"DecodeByAllGather", decode(DecodeVariant::all_gather), "decode: part"},
-          {"DecodeByWaits", decode(DecodeVariant::waits), "decode: part"},
-          {"DecodeByPush", decode(DecodeVariant::push), "decode: part"},
-          {"Attend", attend, "decode: part"}};
+  return {{"GatherOfRowsByPull", gather_call(Sharded::rows, GatherVariant::pull), "gather: tile"},
+          {"GatherOfRowsByPush", gather_call(Sharded::rows, GatherVariant::push), "gather: tile"},
+          {"GatherOfRowsByCopy", gather_call(Sharded::rows, GatherVariant::copy), "gather: tile"},
+          {"GatherOfColumnsByPull", gather_call(Sharded::columns, GatherVariant::pull), "gather: tile"},
+          {"GatherOfColumnsByPush", gather_call(Sharded::columns, GatherVariant::push), "gather: tile"},
+          {"GatherOfColumnsByCopy", gather_call(Sharded::columns, GatherVariant::copy), "gather: tile"},
+          {"ReduceScatter", reduce_scatter_call, "reduce: tile"},
+          {"AllReduce", all_reduce_call, "reduce: tile"},
+          {"DecodeByAllGather", decode_call(DecodeVariant::all_gather), "decode: part"},
+          {"DecodeByWaits", decode_call(DecodeVariant::waits), "decode: part"},
+          {"DecodeByPush", decode_call(DecodeVariant::push), "decode: part"},
+          {"Attend", attend_call, "decode: part"}};
 }
 
 INSTANTIATE_TEST_SUITE_P(EachOperator, StoppedRank, testing::ValuesIn(stop_cases()),
