@@ -209,7 +209,7 @@ TEST(SequencePlan, RejectsBadSizesWithTheReason) {
         r.halves = r.batch = 2;
         r.placement = {3, 3};
       },
-      "3 machines of 3 GPUs do not divide into two halves");
+      "3 machines of 3 GPUs do not divide into two halves of the batch; an even number of machines or of GPUs does");
   rejects([](SequenceRequest& r) { r.batch = r.num_heads = 1 << 30; }, "overflows");
   rejects([](SequenceRequest& r) { r.degree = 5; },
           "a Ulysses degree of 5 does not divide 32 ranks and 24 heads. usp, tas, torus and one_sided take a degree of "

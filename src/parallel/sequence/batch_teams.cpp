@@ -23,8 +23,10 @@ BatchTeams divide_batch(const Placement& world, int batch, int halves, const cha
     throw_error<InputError>("{}: {} halves of a batch of {}, expected 2 halves of an even batch", who, halves, batch);
   const auto [machines, gpus] = world;
   if (machines % 2 != 0 && gpus % 2 != 0)
-    throw_error<InputError>("{}: {} machines of {} GPUs do not divide into two halves of the batch", who, machines,
-                            gpus);
+    throw_error<InputError>(
+        "{}: {} machines of {} GPUs do not divide into two halves of the batch; an even number of machines or of GPUs "
+        "does",
+        who, machines, gpus);
   result.batch /= 2;
   if (machines % 2 == 0) {
     result.placement.machines /= 2;
