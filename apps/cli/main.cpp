@@ -39,7 +39,22 @@ int report_error(int exit_code, std::string_view message) {
   return exit_code;
 }
 
-void add_commands(CLI::App& app) {
+struct Command {
+  std::string_view name;
+  void (*add)(CLI::App&);
+};
+
+constexpr Command kCommands[] = {
+    {"chat", heddle::add_chat},       {"generate", heddle::add_generate}, {"score", heddle::add_score},
+    {"serve", heddle::add_serve},     {"template", heddle::add_template}, {"tokenize", heddle::add_tokenize},
+    {"inspect", heddle::add_inspect}, {"synth", heddle::add_synth},       {"doctor", heddle::add_doctor},
+    {"launch", heddle::add_launch},   {"bench", heddle::add_bench},       {"plan", heddle::add_plan},
+    {"tune", heddle::add_tune},       {"trace", heddle::add_trace},       {"wafer", heddle::add_wafer},
+};
+
+// The command that `words` begin with, and all of them where they begin with none: the options of all commands take a
+// third of a start.
+void add_commands(CLI::App& app, const std::vector<std::string>& words) {
   app.name("heddle");
   app.formatter(std::make_shared<heddle::HelpFormat>());
   app.set_help_flag("-h,--help", "Print this help and exit");
@@ -47,21 +62,13 @@ void add_commands(CLI::App& app) {
   app.footer(
       "Exit status: 0 done, 1 the machine failed, 2 bad input or usage, 130 interrupted, 141 standard output closed.");
   app.require_subcommand(1);
-  heddle::add_chat(app);
-  heddle::add_generate(app);
-  heddle::add_score(app);
-  heddle::add_serve(app);
-  heddle::add_template(app);
-  heddle::add_tokenize(app);
-  heddle::add_inspect(app);
-  heddle::add_synth(app);
-  heddle::add_doctor(app);
-  heddle::add_launch(app);
-  heddle::add_bench(app);
-  heddle::add_plan(app);
-  heddle::add_tune(app);
-  heddle::add_trace(app);
-  heddle::add_wafer(app);
+  const Command* const end = std::end(kCommands);
+  const Command* const named = words.empty() ? end : std::ranges::find(kCommands, words.front(), &Command::name);
+  if (named != end) {
+    named->add(app);
+    return;
+  }
+  for (const Command& command : kCommands) command.add(app);
   heddle::add_completion(app);
   heddle::add_man(app);
 }
@@ -82,7 +89,7 @@ void parse_and_run(CLI::App& app, const std::vector<std::string>& words) {
 
 int heddle::run_heddle_command(const std::vector<std::string>& arguments) {
   CLI::App app{"Run language models from Hugging Face folders on CPUs and GPUs, and measure them"};
-  add_commands(app);
+  add_commands(app, arguments);
   try {
     parse_and_run(app, arguments);
     return 0;
@@ -109,7 +116,7 @@ std::vector<std::string> without_help_command(std::vector<std::string> words) {
   if (words.empty() || words.front() != "help") return words;
   words.erase(words.begin());
   CLI::App app;
-  add_commands(app);
+  add_commands(app, words);
   const CLI::App* command = &app;
   for (const std::string& word : words) {
     const std::vector<std::string> names = heddle::command_names(*command);
