@@ -567,6 +567,11 @@ TEST_F(AttentionOnGpu, ASplitThatNeverComesEndsTheKernelAndIsReported) {
   EXPECT_EQ(y.download(stream), whole);
 }
 
+// The kernel of y rounds weights to 16 bits; the simple one, which leaves the sums of more heads, does not.
+double difference_from_y(int heads_per_kv_head) {
+  return heads_per_kv_head <= kMostDecodeRows ? 1e-6 : 2e-3;
+}
+
 // Units of attention over sequences with one new token each, whose last one loses all its keys before.
 void expect_sums_of_y(const GpuCase& c, DType cache) {
   SCOPED_TRACE(fmt::format("cache {}, {}/{} heads of {}, {} sequences, the first of {} tokens", name_of(cache),
@@ -645,7 +650,7 @@ void expect_sums_of_y(const GpuCase& c, DType cache) {
       for (int d = 0; d < c.head_dim; ++d) {
         const auto average =
             static_cast<double>(averages[static_cast<std::size_t>((s * c.num_heads + head) * c.head_dim + d)]);
-        ASSERT_NEAR(static_cast<double>(unit[of_group * c.head_dim + d]) / l, average, 1e-6)
+        ASSERT_NEAR(static_cast<double>(unit[of_group * c.head_dim + d]) / l, average, difference_from_y(group))
             << "sequence " << s << " head " << head << " element " << d;
       }
     }
