@@ -100,7 +100,9 @@ void enqueue_for_tokens(const LinearParams& params, const Lane& lane) {
   constexpr StreamTokens kWhole = StreamTokens::whole, kBySteps = StreamTokens::by_steps;
   const int blocks = num_blocks(lane);
   const std::int64_t rows = rows_of_block(params, kOutput, blocks);
+  // By steps, tiles of 16 rows have half as much again of W in flight where blocks have no more rows.
   if (params.x.rows > 8) {
+    if (rows <= 16) return enqueue_stream<StreamConfig<1, 2, 6, kBySteps>, kOutput, T, Y>(params, blocks, lane);
     if (rows <= 32) return enqueue_stream<StreamConfig<2, 2, 4, kBySteps>, kOutput, T, Y>(params, blocks, lane);
     return enqueue_stream<StreamConfig<3, 2, 3, kBySteps>, kOutput, T, Y>(params, blocks, lane);
   }
@@ -109,8 +111,10 @@ void enqueue_for_tokens(const LinearParams& params, const Lane& lane) {
   using High = StreamConfig<2, 1, 5, kWhole>;
   static_assert(Low::kRingBytes == High::kRingBytes && Low::kSumsBytes < High::kSumsBytes);
   const std::int64_t in_features = params.weight.in_features;
-  if (stream_shared_bytes<High>(params.x.rows, in_features, High::kDepth) > kMostSharedBytes)
+  if (stream_shared_bytes<High>(params.x.rows, in_features, High::kDepth) > kMostSharedBytes) {
+    if (rows <= 16) return enqueue_stream<StreamConfig<1, 1, 8, kBySteps>, kOutput, T, Y>(params, blocks, lane);
     return enqueue_stream<StreamConfig<2, 1, 5, kBySteps>, kOutput, T, Y>(params, blocks, lane);
+  }
   if (rows <= 16) return enqueue_stream<Low, kOutput, T, Y>(params, blocks, lane);
   // Next to attention a shorter ring makes a step faster (docs/notes/linear_gpu.md, "Room for attention").
   if (rows <= kFewRows && neighbours_of(params.role).before_attention)
