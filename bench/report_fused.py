@@ -21,9 +21,8 @@ BSP = {
     "linear-all-reduce": "`bsp` is `linear`, then an all-reduce of float32 sums.",
     "flash-decode": "`bsp` is attention over a rank's keys, Heddle's all-gather of the results, and a kernel that merges them. `all-gather`"
                     " is the transfer of the fused operator, still between waits; with `waits` the merge waits for each part; `push` sends"
-                    " parts as they are computed. All variants, `bsp` included, have attention's decode kernel; only the record of c20b150d is"
-                    " older, whose attention read keys at an eighth of the memory's rate. Of one rank, which sends nothing, the rate is"
-                    " that of the kernel.",
+                    " parts as they are computed. All variants, `bsp` included, have attention's decode kernel. Of one rank, which sends"
+                    " nothing, the rate is that of the kernel.",
 }
 INTRO = """# Operators fused with their transfer
 
@@ -39,7 +38,7 @@ Times are microseconds a call: the median of samples on the slowest rank, where 
 operands, which may stay in the cache if they fit there. Samples of a case's variants are interleaved. In brackets:
 bsp's time over the variant's, so more than 1 is faster than bsp. `GEMM alone` is `linear` of the gathered A, or of a rank's columns, with
 nothing to transfer; behind it, the fastest variant's time over it. `within its spread` names the variants whose samples overlap
-the fastest one's (p10 to p90, on rank 0): the record does not show that these are slower. The error is the largest of all variants, against
+the fastest one's (p10 to p90; in records without `launched_by` those of rank 0): the record does not show that these are slower. The error is the largest of all variants, against
 float64.
 """
 
@@ -48,8 +47,8 @@ copy engines are (copy), for these reasons:
 
 - Up to 256 rows (512 where A is sharded on M) a kernel gathers A before the GEMM. Then pull costs a message that says where a shard lies, and push none.
 - Above, pull reads a tile of A over the link for every tile of columns of C that needs it, and push takes each tile over the link once."""
-GAPS = """What is wanted of these operators, and what they reach, over the records of ranks with a GPU each on this page. The targets are for four GPUs; a rank's part
-of the matrices is as large on the ranks that were to be had. A figure is that of the fastest fused variant; samples that overlap count by
+GAPS = """Targets of these operators and what the records reach, of ranks with a GPU each. The targets are for four GPUs; a rank's part of the
+matrices is as large on the ranks that were measured. A figure is that of the fastest fused variant; samples that overlap count by
 their medians. Findings of each design: [notes/fused.md](../notes/fused.md)."""
 
 
@@ -233,7 +232,7 @@ def gaps(records, folder):
         met = sum(value >= bound if more else value <= bound for value, _ in found)
         value, where = (min if more else max)(found) if found else (None, None)
         rows.append([TITLES[bench].split(" (")[0], wanted, f"{met} of {len(found)} sizes" if found else "not recorded",
-                     f"{value:.2f} at {where}" if found else "-", designs])
+                     f"{value:.3f} at {where}" if found else "-", designs])
     return ["## Targets and gaps", "", GAPS, "", table(["operator", "target", "met at", "worst", "designs tried"], rows)]
 
 
@@ -269,7 +268,8 @@ def section(folder, bench, records, picture):
             alone = ["GEMM alone"] if "gemm_microseconds" in first[variants[0]] else []
             panels[words_of(bench, shape)] = {variant: [(size, of[variant]["microseconds"]) for size, of in sorted(sizes.items())]
                                               for variant in variants}
-            page += [f"### {words_of(bench, shape)}", "", f"{source(name, record)}; {whereabouts(record)}. `{command(record)}`", "",
+            by_host = ", launched by the host" if record.get("launched_by") == "host" else ""
+            page += [f"### {words_of(bench, shape)}{by_host}", "", f"{source(name, record)}; {whereabouts(record)}. `{command(record)}`", "",
                      table([axis, *variants, "fastest", "within its spread", *alone, unit, "error"],
                            [row_of(bench, size, of) for size, of in sizes.items()])]
     name, record = records[0]
@@ -289,6 +289,8 @@ def page_of(folder, stem="fused"):
             found.setdefault((of[2], of[1]), []).append((name, record))
     found = dict(sorted(found.items(), key=lambda item: (list(TITLES).index(item[0][0]), item[0][1])))
     records = [(bench, name, record) for (bench, _), of_bench in found.items() for name, record in of_bench]
+    # Calls that the host launches have tables of their own, and no part in what is said of all.
+    records = [one for one in records if one[2].get("launched_by", "graph") == "graph"]
     page = [INTRO, summary(records), *finding(records), *gaps(records, folder), *scaling(records)]
     pictures = []
     for (bench, machine), records in found.items():

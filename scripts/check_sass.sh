@@ -72,11 +72,11 @@ check linear/linear_sm90_batch.cu linear_batch '^HGMMA' '^(HMMA|LDL|STL)'
 check linear/linear_swiglu_batch_sm90.cu linear_batch '^HGMMA' '^(HMMA|LDL|STL)'
 check linear/linear_swiglu_sm90.cu gated_tiles '^HGMMA' '^(HMMA|LDL|STL)'
 
-# The registers of a block of the kernel whose name contains $2, at most; registers go to a warp in lots of 256.
+# The registers of a block of the kernel whose name matches $2, at most; registers go to a warp in lots of 256.
 block_registers() {  # object, kernel, threads
   "$cuobjdump" -res-usage "$build/src/kernels/CMakeFiles/heddle_kernels.dir/$1.o" 2>/dev/null | c++filt |
     awk -v kernel="$2" -v warps=$(($3 / 32)) '
-      / Function / { inside = index($0, kernel) > 0 }
+      / Function / { inside = $0 ~ kernel }
       inside && match($0, /REG:[0-9]+/) {
         used = substr($0, RSTART + 4, RLENGTH - 4)
         if (used > most) most = used
@@ -88,9 +88,9 @@ block_registers() {  # object, kernel, threads
 # not find room, a step of 16 sequences takes 1 % longer (docs/notes/faults.md, "On one H200").
 check_registers() {
   local attention projection rope
-  attention=$(block_registers attention/attention_decode_sm90.cu 'DecodeShared<128, 1, 5>' 160)
+  attention=$(block_registers attention/attention_decode_sm90.cu 'DecodeShared<128, 1, 5>.*RowsOfY' 160)
   projection=$(block_registers linear/linear_sm90_stream.cu 'StreamConfig<2, 2, 4, ' 288)
-  rope=$(block_registers attention/rope_kv_write_sm90.cu 'rope_kv_write_packs<heddle::bfloat16, heddle::bfloat16, (heddle::Passes)0>' 128)
+  rope=$(block_registers attention/rope_kv_write_sm90.cu 'rope_kv_write_packs<heddle::bfloat16, heddle::bfloat16, .heddle::Passes.0>' 128)
   local verdict=ok
   if [ "$attention" -eq 0 ] || [ "$projection" -eq 0 ] || [ "$rope" -eq 0 ] || [ $((attention + projection + rope)) -gt 65536 ]; then
     verdict=BAD

@@ -94,6 +94,10 @@ std::optional<Part> window_part(const FusedRank& rank, std::int64_t rows, std::i
   try {
     std::byte* const window = rank.nccl->allocate_window(std::max<std::size_t>(1, bytes_of(rows, columns, dtype)));
     return Part(window, rows, columns, dtype);
+  } catch (const Timeout&) {
+    throw;
+  } catch (const LostDevice&) {
+    throw;
   } catch (const Failure&) {
     return std::nullopt;
   }

@@ -51,6 +51,12 @@ void require_decode(const FlashDecodeParams& params) {
   require(rows == 0 || params.sequences.context_len != nullptr, "flash_decode: context_len is null");
 }
 
+// On a GPU a part is a unit's, and a unit one new token's: others would wait for parts that never come.
+void require_one_query_each(const FlashDecodeParams& params) {
+  require(params.sequences.max_query_len == 1, "flash_decode: max_query_len is {}, expected 1",
+          params.sequences.max_query_len);
+}
+
 std::size_t unit_bytes(const FlashDecodeParams& params) {
   return unit_of(params).floats() * sizeof(float);
 }
@@ -144,6 +150,7 @@ void combine_decode(const FlashDecodeParams& params, const float* all_parts, int
   require_decode(params);
   const Span span(lane.stream, "combine");
   if (is_on_gpu(lane)) {
+    if (params.sequences.num_sequences == 0 || lane.dry_run != nullptr) return;
     if constexpr (kHaveCuda) {
       auto* const first = reinterpret_cast<std::byte*>(const_cast<float*>(all_parts));  // which are only read
       merge_parts_sm90(params, {first, unit_bytes(params)}, decode_part_floats(params) * sizeof(float), ranks, lane);
@@ -176,12 +183,13 @@ void FlashDecode::enqueue_on_gpu(const FlashDecodeParams& params, DecodeVariant 
   if constexpr (kHaveCuda) {
     const DecodeExchange exchange{tiles_.slots(), tiles_.peers()};
     const int units = units_of(params);
+    require_one_query_each(params);
     const AttentionParams own =
         attention_of(params, {exchange.slots.arriving(exchange.peers.rank, 0), exchange.slots.tile_bytes});
     require_attention(own, lane);
     if (variant == DecodeVariant::push && push_decode_takes(own)) return push_decode_sm90(params, own, exchange, lane);
     attention(own, lane);
-    // The exchange's few blocks run beside those that wait for it.
+    // With `waits` the transfer's few blocks run beside those that wait for them.
     Lane merging = lane;
     merging.num_sms = std::max(1, lane.num_sms - 1);
     if (variant != DecodeVariant::waits) {

@@ -15,7 +15,8 @@
 // attend() does the same for any rows of a step, a prompt's chunk among them, as push. So a rank's cache holds a part of
 // each sequence (KvShard).
 //
-// On a GPU the parts are those of attention(); push is one kernel, attention's, whose blocks send what they merge.
+// On a GPU the parts are those of attention(). push is one kernel where attention's decode kernel takes the shapes (a cache
+// of 16 bits, its head sizes, at most 64 heads of a KV head); otherwise attention, a transfer and the merge.
 #pragma once
 
 #include <cstddef>

@@ -174,7 +174,7 @@ struct PushedRows {
   }
 };
 
-// Bodies that need no attention.
+// Sends this rank's parts, a tile at a time.
 struct SendParts {
   DecodeExchange exchange;
   int units;

@@ -17,10 +17,10 @@ struct DecodeExchange {
   Peers peers;
 };
 
-// Whether there is push_decode_sm90() for this attention.
+// Whether push_decode_sm90() takes this attention.
 bool push_decode_takes(const AttentionParams& attention);
-// One kernel, whose blocks are resident: `attention`, whose sums lie in this rank's slots; each row of them to all ranks
-// when it is there; y from all ranks' parts.
+// One kernel whose blocks are all resident. It computes the sums of `attention` into this rank's slots, sends each row to
+// all ranks once it is complete, and merges all ranks' parts into y.
 void push_decode_sm90(const FlashDecodeParams& params, const AttentionParams& attention, const DecodeExchange& exchange,
                       const Lane& lane);
 // Sends the parts that lie in this rank's slots to all ranks, this one too.

@@ -1,4 +1,4 @@
-// Attention for few new tokens of a sequence and many keys (attention_decode_sm90.cu).
+// Attention for few new tokens of a sequence and many keys (attention_decode_kernel_sm90.cuh).
 #pragma once
 
 #include "kernels/attention/attention.h"
@@ -16,7 +16,7 @@ bool attention_decode_takes(const AttentionParams& params);
 void plan_attention_decode_sm90(const AttentionPlanParams& params, int max_rows, const Lane& lane);
 std::size_t attention_decode_plan_bytes(int max_sequences, int num_kv_heads, int max_rows);
 
-// Computes the sequences with at most `max_rows` pairs of new token and query head of a KV head; skips others.
+// y, or params.sums, of the sequences with at most `max_rows` pairs of new token and query head of a KV head; skips others.
 void attention_decode_sm90(const AttentionParams& params, int max_rows, const Lane& lane);
 
 // The decode kernel's part of AttentionParams::scratch.
