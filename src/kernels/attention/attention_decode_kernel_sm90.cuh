@@ -33,7 +33,7 @@ namespace heddle::sm90 {
 
 inline constexpr int kMostItemRows = 16;
 
-// More than half of an SM's shared memory, so that each SM has one block. Otherwise the SMs that the kernel ahead
+// More than half of an SM's shared memory, so that each SM has one block. Otherwise the SMs that the previous kernel
 // leaves first would get two blocks, and others none. Most configurations need more anyway.
 inline constexpr std::size_t kLeastSharedBytesOfDecode = std::size_t{116} << 10;
 
