@@ -168,18 +168,20 @@ __global__ void __launch_bounds__(Config::kBlockThreads, 1)
       }
       if constexpr (Config::kWholeTokens) tokens.position = tokens.position + 1 == steps ? 0 : tokens.position + 1;
       __syncwarp();  // all lanes have read, so the slot may be overwritten
-      if (steps_copied < total_steps) {
+      const bool is_used_again = steps_copied < total_steps;
+      if (is_used_again) {
         copy_weights(slot);
         ++steps_copied;
       }
       end_copy_group();
-      if constexpr (!Config::kWholeTokens) {
-        // TMA writes a later step's x here, and an arrival alone does not keep it behind the reads (tma_ring.h). The copies
-        // of W, which are no TMA, go ahead of the fence: it would delay them by some 75 ns a step.
-        sm90::fence_async_proxy();
-        __syncwarp();
-        if (lane == 0) barriers.empty(at).arrive();
-      }
+      if constexpr (!Config::kWholeTokens)
+        if (is_used_again) {
+          // TMA writes a later step's x here, and an arrival alone does not keep it behind the reads (tma_ring.h). The
+          // copies of W, which are no TMA, go ahead of the fence: it would delay them by some 75 ns a step.
+          sm90::fence_async_proxy();
+          __syncwarp();
+          if (lane == 0) barriers.empty(at).arrive();
+        }
       at.advance();
     }
 
