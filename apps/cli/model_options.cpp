@@ -443,7 +443,7 @@ void add_tensor_parallel_options(CLI::App& command, ModelOptions& options) {
           "one; weave: fused, while another part of the batch computes; sequence (no experts): each rank "
           "normalises its own tokens, and GEMMs gather and sum them tile by tile, small steps on GPUs as fused; "
           "no-comm: nothing crosses ranks, so the text is wrong; "
-          "auto: what heddle tune found fastest, else default on the CPU and symmetric on GPUs")
+          "auto: what heddle tune found fastest, else default on the CPU and fused on GPUs")
       ->check(CLI::IsMember(tp_mode_names()))
       ->default_str("auto");
   command
@@ -547,7 +547,7 @@ RankModels load(const ModelSource& source, const ModelOptions& given, EngineOpti
     // hold for all (RankWorld::mode, StepPlan). What was tuned needs the others' memory, so machines have the default.
     if (options.tp_mode == TpMode::automatic && options.context_ranks == 1 && !follows &&
         (launched == 1 || run_shares_memory())) {
-      ModeChoice choice = choose_mode(tuned_modes_here(key), key.device);
+      ModeChoice choice = choose_mode(tuned_modes_here(key), key);
       loading.tp_mode = choice.mode;
       engine.split = choice.split;
       engine.split.transfer_sms = key.transfer_sms;

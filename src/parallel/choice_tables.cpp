@@ -104,8 +104,13 @@ SumTable unsharded(const SumTable& table) {
   return lines;
 }
 
-ModeChoice choose_mode(const TunedModes& tuned, DeviceKind device) {
-  ModeChoice choice{.mode = device == DeviceKind::cuda ? TpMode::symmetric : TpMode::standard,
+ModeChoice choose_mode(const TunedModes& tuned, const SplitKey& key) {
+  const bool on_gpus = key.device == DeviceKind::cuda;
+  // What AllReduceNorm::why_not asks of a model's rows.
+  const bool can_fuse = key.hidden % 8 == 0;
+  if (on_gpus && can_fuse && !tuned.sums && (!tuned.split || tuned.split->kind == SplitKind::none))
+    return {.mode = TpMode::fused, .sums = {}};
+  ModeChoice choice{.mode = on_gpus ? TpMode::symmetric : TpMode::standard,
                     .sums = tuned.sums.value_or(SumTable{{.form = SumForm::separate}})};
   const auto has = [&](SumForm form) {
     return std::ranges::find(choice.sums, form, &SumLine::form) != choice.sums.end();

@@ -74,8 +74,9 @@ struct ModeChoice {
 // What `--tp-mode auto` stands for: the mode that has all that was measured to be faster for some size of a step. Its
 // smaller steps stay whole, and its sums are fused or sharded only where that was faster. Ranks that shard sums cut no step: if
 // the smallest step that was faster in two parts was also faster sharded, sums are sharded. Where nothing was faster,
-// Heddle's all-reduce, which on GPUs is not that of TpMode::standard. So no size is slower than with it.
-ModeChoice choose_mode(const TunedModes& tuned, DeviceKind device);
+// Heddle's all-reduce, which on GPUs is not that of TpMode::standard. So no size is slower than with it. Where sums were not
+// measured, and no step is cut, GPUs fuse them: on H200s that was faster than the others at every size (docs/notes/token_weave.md).
+ModeChoice choose_mode(const TunedModes& tuned, const SplitKey& key);
 
 // Of a mode that somebody asked for, where `heddle tune sums` has not run: as the mode does, but on GPUs sequence's small steps
 // fused: on two H200s a layer of Llama-3.3-70B was faster so at 1024 tokens (docs/notes/token_weave.md).

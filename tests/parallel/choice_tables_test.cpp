@@ -59,32 +59,44 @@ TEST(ModeChoice, TakesWhatWasMeasuredToBeFasterAndNothingElse) {
   const SplitOptions from_512{.kind = SplitKind::smart, .min_tokens = 512};
   const SumTable small{{64, SumForm::fused}, {kMany, SumForm::separate}}, never{{kMany, SumForm::separate}},
       large{{64, SumForm::fused}, {kMany, SumForm::sharded, SumForm::fused}};
-  EXPECT_EQ(choose_mode({}, DeviceKind::cpu).mode, TpMode::standard);
-  EXPECT_EQ(choose_mode({}, DeviceKind::cuda).mode, TpMode::symmetric) << "the default is NCCL there";
-  EXPECT_EQ(choose_mode({.split = SplitOptions{}, .sums = never}, DeviceKind::cpu).mode, TpMode::standard);
-  EXPECT_EQ(choose_mode({.sums = small}, DeviceKind::cpu).mode, TpMode::fused);
-  EXPECT_EQ(choose_mode({.split = SplitOptions{}, .sums = small}, DeviceKind::cpu).mode, TpMode::fused);
-  EXPECT_EQ(choose_mode({.sums = small}, DeviceKind::cpu).sums, small);
-  const ModeChoice woven = choose_mode({.split = from_512, .sums = small}, DeviceKind::cpu);
+  const SplitKey cpu{.hidden = 64, .device = DeviceKind::cpu}, gpu{.hidden = 64, .device = DeviceKind::cuda};
+  EXPECT_EQ(choose_mode({}, cpu).mode, TpMode::standard);
+  EXPECT_EQ(choose_mode({.sums = never}, gpu).mode, TpMode::symmetric) << "the default is NCCL there";
+  EXPECT_EQ(choose_mode({.split = SplitOptions{}, .sums = never}, cpu).mode, TpMode::standard);
+  EXPECT_EQ(choose_mode({.sums = small}, cpu).mode, TpMode::fused);
+  EXPECT_EQ(choose_mode({.split = SplitOptions{}, .sums = small}, cpu).mode, TpMode::fused);
+  EXPECT_EQ(choose_mode({.sums = small}, cpu).sums, small);
+  const ModeChoice woven = choose_mode({.split = from_512, .sums = small}, cpu);
   EXPECT_EQ(woven.mode, TpMode::weave);
   EXPECT_EQ(woven.split.min_tokens, 512);
   EXPECT_EQ(woven.sums, small);  // small steps are whole and fused, the rest of the whole ones plain
-  EXPECT_EQ(choose_mode({.split = from_512}, DeviceKind::cpu).sums, never);
-  const ModeChoice sharded = choose_mode({.split = from_512, .sums = large}, DeviceKind::cuda);
+  EXPECT_EQ(choose_mode({.split = from_512}, cpu).sums, never);
+  const ModeChoice sharded = choose_mode({.split = from_512, .sums = large}, gpu);
   EXPECT_EQ(sharded.mode, TpMode::sequence);
   EXPECT_EQ(sharded.sums, large);
   EXPECT_EQ(sharded.split.kind, SplitKind::none);
   const SumTable small_steps{{64, SumForm::sharded, SumForm::fused}, {kMany, SumForm::separate}};
-  EXPECT_EQ(choose_mode({.sums = small_steps}, DeviceKind::cpu).mode, TpMode::sequence);
-  const ModeChoice cut = choose_mode({.split = from_512, .sums = small_steps}, DeviceKind::cpu);
+  EXPECT_EQ(choose_mode({.sums = small_steps}, cpu).mode, TpMode::sequence);
+  const ModeChoice cut = choose_mode({.split = from_512, .sums = small_steps}, cpu);
   EXPECT_EQ(cut.mode, TpMode::weave);
   EXPECT_EQ(cut.sums, small);
 }
 
+TEST(ModeChoice, FusesSumsOnGpusWhereTheyWereNotMeasured) {
+  const SplitKey gpu{.hidden = 64, .device = DeviceKind::cuda};
+  const SplitOptions never{}, from_512{.kind = SplitKind::smart, .min_tokens = 512};
+  EXPECT_EQ(choose_mode({}, gpu).mode, TpMode::fused);
+  EXPECT_TRUE(choose_mode({}, gpu).sums.empty()) << "each step as the mode does";
+  EXPECT_EQ(choose_mode({.split = never}, gpu).mode, TpMode::fused);
+  EXPECT_EQ(choose_mode({.split = from_512}, gpu).mode, TpMode::weave);
+  EXPECT_EQ(choose_mode({}, {.hidden = 68, .device = DeviceKind::cuda}).mode, TpMode::symmetric)
+      << "rows that the operator refuses";
+}
+
 TEST(ChoiceTables, UntunedSmallStepsOfSequenceAreFusedOnGpus) {
   for (const TpMode mode : {TpMode::standard, TpMode::fused, TpMode::weave})
-    EXPECT_TRUE(untuned_sums(mode, DeviceKind::cuda).empty()) << name_of(mode);
-  EXPECT_TRUE(untuned_sums(TpMode::sequence, DeviceKind::cpu).empty());
+    EXPECT_TRUE(untuned_sums(mode, gpu).empty()) << name_of(mode);
+  EXPECT_TRUE(untuned_sums(TpMode::sequence, cpu).empty());
   const ChoiceTables tables{.forms = untuned_sums(TpMode::sequence, DeviceKind::cuda), .sums = {}};
   for (const int tokens : {1, 2047}) EXPECT_EQ(choices_for(tables, tokens, 100).sums, SumForm::fused);
   for (const int tokens : {2048, 1 << 20}) EXPECT_EQ(choices_for(tables, tokens, 100).sums, SumForm::sharded);

@@ -189,18 +189,19 @@ bool AllReduceNorm::is_direct(const AllReduceNormParams& params, AllReduceNormRe
   return true;
 }
 
-// With 64 blocks the norm of long calls hides behind the links (docs/notes/token_weave.md); more of them have slots of single
-// rows. Small calls have a block for each row.
-int AllReduceNorm::blocks_for(AllReduceNormRegime regime, std::int64_t num_tokens, int num_sms,
-                              const Lane& lane) const {
+// Through slots, 64 blocks hide the norm of long calls behind the links (docs/notes/token_weave.md), and more of them would
+// have slots of single rows. Direct calls have no slots and take what there is. No block is without a row of its own, as it
+// would only meet others; small calls have a block for each row.
+int AllReduceNorm::blocks_for(const NormForm& form, std::int64_t num_tokens, int num_sms, const Lane& lane) const {
   if (fabric_->device().kind == DeviceKind::cpu) return 1;
   constexpr int kPipelinedBlocks = 64;
   // Blocks of ranks that share a GPU wait for each other: all of them must find room.
   const int most = std::min({num_sms > 0 ? num_sms : lane.num_sms, lane.num_sms, fabric_->device_share().sms,
                              AllReduceNormMemory::kMostBlocks});
-  if (regime == AllReduceNormRegime::pipelined) return num_sms > 0 ? most : std::min(most, kPipelinedBlocks);
-  const std::int64_t rows_of_rank = regime == AllReduceNormRegime::one_shot ? num_tokens : rows(num_tokens).largest();
-  return static_cast<int>(std::min<std::int64_t>(most, rows_of_rank));
+  if (form.regime == AllReduceNormRegime::pipelined && !form.direct)
+    return num_sms > 0 ? most : std::min(most, kPipelinedBlocks);
+  const bool has_all_rows = form.regime == AllReduceNormRegime::one_shot;
+  return static_cast<int>(std::min<std::int64_t>(most, has_all_rows ? num_tokens : rows(num_tokens).largest()));
 }
 
 void AllReduceNorm::operator()(const AllReduceNormParams& params, const Lane& lane) {
@@ -220,11 +221,8 @@ void AllReduceNorm::operator()(const AllReduceNormParams& params, const Lane& la
   if (x.rows == 0 || lane.dry_run != nullptr) return;
   const Span span(lane.stream, kNormName);
   const AllReduceNormRegime taken = regime(x.rows, x.columns, x.dtype);
-  const bool direct = is_direct(params, taken);
-  const int most_blocks = blocks_for(taken, x.rows, params.num_sms, lane);
-  const std::int64_t own_rows = rows(x.rows).largest();  // a block without one would only meet others
-  const NormForm form{taken, direct,
-                      direct ? static_cast<int>(std::min<std::int64_t>(most_blocks, own_rows)) : most_blocks};
+  NormForm form{taken, is_direct(params, taken), 0};
+  form.blocks = blocks_for(form, x.rows, params.num_sms, lane);
   if constexpr (kHaveCuda) {
     if (lane.stream.device().kind == DeviceKind::cuda)
       return all_reduce_norm_sm90(params, rows(x.rows), peers_, memory_, {form, fabric_->device_share().ranks == 1},

@@ -101,7 +101,7 @@ class AllReduceNorm {
 
  private:
   bool is_direct(const AllReduceNormParams& params, AllReduceNormRegime regime) const;
-  int blocks_for(AllReduceNormRegime regime, std::int64_t num_tokens, int num_sms, const Lane& lane) const;
+  int blocks_for(const NormForm& form, std::int64_t num_tokens, int num_sms, const Lane& lane) const;
 
   Fabric* fabric_;
   SymmetricMemory heap_memory_;
