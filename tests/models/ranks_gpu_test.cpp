@@ -50,8 +50,7 @@ class RanksOnOneGpu : public SharedGpu, public testing::WithParamInterface<int> 
 class RankFaultsOnOneGpu : public SharedGpu {};
 
 // `count` tokens of each of `num_sequences` sequences that have `before` tokens each; logits of each one's last.
-StepPlan plan_of(int num_sequences, int before, int count) {
-  constexpr int kPages = 2;
+StepPlan plan_of(int num_sequences, int before, int count, int pages = 2) {
   StepPlan plan;
   for (int i = 0; i < num_sequences; ++i) {
     const auto first = static_cast<std::int32_t>(plan.tokens.size());
@@ -59,8 +58,8 @@ StepPlan plan_of(int num_sequences, int before, int count) {
                               .num_tokens = count,
                               .context_len = before + count,
                               .first_page = static_cast<std::int32_t>(plan.pages.size()),
-                              .num_pages = kPages});
-    for (int page = 0; page < kPages; ++page) plan.pages.push_back(kPages * i + page);
+                              .num_pages = pages});
+    for (int page = 0; page < pages; ++page) plan.pages.push_back(pages * i + page);
     for (int j = 0; j < count; ++j) {
       plan.tokens.push_back((before + j) * 1009 % kSharedVocabulary + i);
       plan.positions.push_back(before + j);
@@ -164,6 +163,88 @@ TEST_P(RanksOnOneGpu, GiveTheSameBitsAgain) {
   for (int course = 0; course < 5; ++course)
     EXPECT_EQ(differences(logits_of_course(first), expected), "") << course;  // all steps replayed
 }
+
+// Keys and values divided by position, in pages of few tokens, so that short contexts reach several ranks.
+struct GridOnOneGpu {
+  int tensor_ranks, context_ranks;
+  TpMode mode = TpMode::standard;
+
+  int ranks() const { return tensor_ranks * context_ranks; }
+};
+
+class ContextsOnOneGpu : public SharedGpu, public testing::WithParamInterface<GridOnOneGpu> {
+ protected:
+  static constexpr int kPageOfRank = 16;
+
+  RankModels grid(const StepLimits& steps) const {
+    const auto& [tensor_ranks, context_ranks, mode] = GetParam();
+    return load_ranks(model_, {.device = kFirstGpu, .tp_mode = mode, .context_ranks = context_ranks},
+                      GetParam().ranks(), {.deadline = std::chrono::seconds(20), .steps = steps});
+  }
+  // With pages of as many tokens for the one rank and for the grid, whose ranks have a part of each.
+  ExecutorLimits limits(int num_pages, int pages_of_sequence, int max_tokens) const {
+    ExecutorLimits limits = limits_;
+    limits.page_size = kPageOfRank * GetParam().context_ranks;
+    limits.num_pages = num_pages;
+    limits.step.max_pages_per_sequence = pages_of_sequence;
+    limits.step.max_tokens = max_tokens;
+    return limits;
+  }
+};
+
+using LogitRows = std::vector<std::vector<float>>;
+
+// Prompts, decode steps computed, recorded and replayed, and more tokens of prompts; contexts of fewer tokens than ranks.
+LogitRows logits_of_contexts(RankGroup& group) {
+  constexpr int kPages = 5;
+  LogitRows all;
+  const auto run = [&](int num_sequences, int before, int count) {
+    for (auto& row : rows_of(group.run(plan_of(num_sequences, before, count, kPages)))) all.push_back(std::move(row));
+  };
+  for (int step = 0; step < 5; ++step) run(3, step, 1);
+  run(10, 0, 45);
+  for (int step = 0; step < 5; ++step) run(10, 45 + step, 1);
+  for (int step = 0; step < 5; ++step) run(1, 50 + step, 1);
+  run(3, 50, 25);
+  run(2, 75, 3);
+  return all;
+}
+
+TEST_P(ContextsOnOneGpu, GiveTheLogitsOfOneRankAndTheSameBitsAgain) {
+  const ExecutorLimits of_all = limits(64, 5, 512);
+  RankGroup one(ranks(1), of_all, 1), several(grid(of_all.step), of_all, 1);
+  const LogitRows expected = logits_of_contexts(one), found = logits_of_contexts(several);
+  expect_near(found, expected, GetParam().ranks());
+  for (int course = 0; course < 3; ++course)
+    EXPECT_EQ(differences(logits_of_contexts(several), found), "") << course;  // all steps replayed
+}
+
+// In chunks, each of more rows than parts of ranks have room for at once.
+TEST_P(ContextsOnOneGpu, APromptLongerThanOneRanksCacheRuns) {
+  constexpr int kChunk = 600, kPrompt = 2 * kChunk;
+  const int pages = kPrompt / (kPageOfRank * GetParam().context_ranks) + 1;
+  ASSERT_LT(pages * kPageOfRank, kPrompt) << "a rank could hold it";
+  const ExecutorLimits of_all = limits(pages, pages, kChunk);
+  RankGroup one(ranks(1), of_all, 1), several(grid(of_all.step), of_all, 1);
+  const auto course = [&](RankGroup& group) {
+    LogitRows all;
+    for (int before = 0; before < kPrompt; before += kChunk)
+      for (auto& row : rows_of(group.run(plan_of(1, before, kChunk, pages)))) all.push_back(std::move(row));
+    for (int step = 0; step < 4; ++step)
+      for (auto& row : rows_of(group.run(plan_of(1, kPrompt + step, 1, pages)))) all.push_back(std::move(row));
+    return all;
+  };
+  expect_near(course(several), course(one), GetParam().ranks());
+}
+
+INSTANTIATE_TEST_SUITE_P(, ContextsOnOneGpu,
+                         testing::Values(GridOnOneGpu{1, 2}, GridOnOneGpu{1, 3}, GridOnOneGpu{1, 4}, GridOnOneGpu{2, 2},
+                                         GridOnOneGpu{2, 2, TpMode::fused}, GridOnOneGpu{2, 2, TpMode::sequence}),
+                         [](const auto& test) {
+                           const auto& [tensor_ranks, context_ranks, mode] = test.param;
+                           return fmt::format("tp{}_cp{}{}", tensor_ranks, context_ranks,
+                                              mode == TpMode::standard ? "" : fmt::format("_{}", name_of(mode)));
+                         });
 
 // A mode's way to add what blocks leave.
 struct ModeOnOneGpu {
