@@ -17,10 +17,6 @@ namespace heddle {
 
 namespace {
 
-bool is_on_gpu(const Lane& lane) {
-  return lane.stream.device().kind == DeviceKind::cuda;
-}
-
 // f(attention, first row) for at most `at_once` rows at a time, whose parts are `sums`.
 template <class F>
 void for_rounds(const AttentionParams& params, std::int64_t at_once, const AttentionSums& sums, const F& f) {
@@ -70,7 +66,7 @@ void FlashDecode::attend_on_gpu(const AttentionParams& params, const Lane& lane)
 
 void FlashDecode::attend_alone(const AttentionParams& params, const Lane& lane) {
   require_rows(params, lane);
-  require(is_on_gpu(lane), "flash_decode: attends alone on a GPU");
+  require(lane.stream.device().kind == DeviceKind::cuda, "flash_decode: attends alone on a GPU");
   if constexpr (kHaveCuda)
     for_rounds(params, limits_.max_sequences, own_parts(), [&](const AttentionParams& round, int first_row) {
       attention_sums_of_rows_sm90(round, first_row, lane);
@@ -81,7 +77,7 @@ void FlashDecode::attend_alone(const AttentionParams& params, const Lane& lane) 
 void FlashDecode::attend(const AttentionParams& params, const RowShares& shares, const Lane& lane) {
   require_rows(params, lane);
   if (params.q.rows == 0 || recorded(params, lane)) return;
-  if (is_on_gpu(lane)) {
+  if (lane.stream.device().kind == DeviceKind::cuda) {
     require(!shares.divides(params.q.rows), "flash_decode: ranks divide {} rows, on a GPU", params.q.rows);
     return attend_on_gpu(params, lane);
   }
