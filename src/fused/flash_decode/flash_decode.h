@@ -17,8 +17,8 @@
 //
 // On a GPU the parts are those of attention(). push is one kernel where attention's decode kernel takes the shapes (a cache
 // of 16 bits, its head sizes, at most 64 heads of a KV head); otherwise attention, a transfer and the merge. attend() is
-// that kernel in steps of one new token a sequence without a window, which graphs may replay; the rows of others see the
-// keys of each rank one by one (attention_sums_of_rows_sm90).
+// that kernel in steps of one new token a sequence without a window; other steps are attention's sums of some rows
+// (attention_sums_of_rows_sm90), their transfer and the merge, round by round.
 #pragma once
 
 #include <cstddef>

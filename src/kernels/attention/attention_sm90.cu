@@ -172,11 +172,12 @@ void attention_sm90(const AttentionParams& params, const Lane& lane) {
   if (params.sums.first == nullptr && attention_latent_takes(params)) return attention_latent_sm90(params, lane);
   const Kernels kernels = kernels_for(params);
   if (kernels.decode) attention_decode_sm90(params, kMostDecodeRows, lane);
-  if (kernels.prefill) attention_prefill_sm90(params, kMostDecodeRows, lane);
+  if (kernels.prefill) attention_prefill_sm90(params, {.min_rows = kMostDecodeRows}, lane);
   if (!kernels.decode && !kernels.prefill) attention_simple_sm90(params, 0, lane);
 }
 
 void attention_sums_of_rows_sm90(const AttentionParams& params, int first_row, const Lane& lane) {
+  if (attention_prefill_takes(params)) return attention_prefill_sm90(params, {.first_row = first_row}, lane);
   attention_simple_sm90(params, first_row, lane);
 }
 
