@@ -170,6 +170,10 @@ struct GridOnOneGpu {
   TpMode mode = TpMode::standard;
 
   int ranks() const { return tensor_ranks * context_ranks; }
+  std::string text() const {
+    return fmt::format("tp{}_cp{}{}", tensor_ranks, context_ranks,
+                       mode == TpMode::standard ? "" : fmt::format("_{}", name_of(mode)));
+  }
 };
 
 class ContextsOnOneGpu : public SharedGpu, public testing::WithParamInterface<GridOnOneGpu> {
@@ -240,11 +244,7 @@ TEST_P(ContextsOnOneGpu, APromptLongerThanOneRanksCacheRuns) {
 INSTANTIATE_TEST_SUITE_P(, ContextsOnOneGpu,
                          testing::Values(GridOnOneGpu{1, 2}, GridOnOneGpu{1, 3}, GridOnOneGpu{1, 4}, GridOnOneGpu{2, 2},
                                          GridOnOneGpu{2, 2, TpMode::fused}, GridOnOneGpu{2, 2, TpMode::sequence}),
-                         [](const auto& test) {
-                           const auto& [tensor_ranks, context_ranks, mode] = test.param;
-                           return fmt::format("tp{}_cp{}{}", tensor_ranks, context_ranks,
-                                              mode == TpMode::standard ? "" : fmt::format("_{}", name_of(mode)));
-                         });
+                         [](const auto& test) { return test.param.text(); });
 
 // A mode's way to add what blocks leave.
 struct ModeOnOneGpu {
