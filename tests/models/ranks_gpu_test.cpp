@@ -49,10 +49,16 @@ class SharedGpu : public testing::Test {
 class RanksOnOneGpu : public SharedGpu, public testing::WithParamInterface<int> {};
 class RankFaultsOnOneGpu : public SharedGpu {};
 
-// `count` tokens of each of `num_sequences` sequences that have `before` tokens each; logits of each one's last.
-StepPlan plan_of(int num_sequences, int before, int count, int pages = 2) {
+// Of a sequence that has `before` tokens, `count` more.
+struct NewTokens {
+  int before, count;
+};
+
+// Logits of each sequence's last token.
+StepPlan plan_of(const std::vector<NewTokens>& sequences, int pages) {
   StepPlan plan;
-  for (int i = 0; i < num_sequences; ++i) {
+  for (int i = 0; i < static_cast<int>(sequences.size()); ++i) {
+    const auto& [before, count] = sequences[static_cast<std::size_t>(i)];
     const auto first = static_cast<std::int32_t>(plan.tokens.size());
     plan.sequences.push_back({.first_token = first,
                               .num_tokens = count,
@@ -67,6 +73,9 @@ StepPlan plan_of(int num_sequences, int before, int count, int pages = 2) {
     plan.samples.push_back({.sequence = i, .row = first + count - 1, .position = before + count, .params = {}});
   }
   return plan;
+}
+StepPlan plan_of(int num_sequences, int before, int count, int pages = 2) {
+  return plan_of(std::vector<NewTokens>(static_cast<std::size_t>(num_sequences), {before, count}), pages);
 }
 
 std::vector<std::vector<float>> rows_of(const Tensor& logits) {
@@ -202,15 +211,16 @@ using LogitRows = std::vector<std::vector<float>>;
 LogitRows logits_of_contexts(RankGroup& group) {
   constexpr int kPages = 5;
   LogitRows all;
-  const auto run = [&](int num_sequences, int before, int count) {
-    for (auto& row : rows_of(group.run(plan_of(num_sequences, before, count, kPages)))) all.push_back(std::move(row));
+  const auto run = [&](const StepPlan& plan) {
+    for (auto& row : rows_of(group.run(plan))) all.push_back(std::move(row));
   };
-  for (int step = 0; step < 5; ++step) run(3, step, 1);
-  run(10, 0, 45);
-  for (int step = 0; step < 5; ++step) run(10, 45 + step, 1);
-  for (int step = 0; step < 5; ++step) run(1, 50 + step, 1);
-  run(3, 50, 25);
-  run(2, 75, 3);
+  for (int step = 0; step < 5; ++step) run(plan_of(3, step, 1, kPages));
+  run(plan_of(10, 0, 45, kPages));
+  for (int step = 0; step < 5; ++step) run(plan_of(10, 45 + step, 1, kPages));
+  for (int step = 0; step < 5; ++step) run(plan_of(1, 50 + step, 1, kPages));
+  run(plan_of(3, 50, 25, kPages));
+  run(plan_of(2, 75, 3, kPages));
+  run(plan_of({{78, 1}, {0, 2}, {50, 28}, {50, 1}, {0, 1}, {40, 20}}, kPages));
   return all;
 }
 
