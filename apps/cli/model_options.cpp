@@ -241,18 +241,12 @@ void set_limits(const ModelSource& source, const ModelOptions& options, EngineOp
 }
 
 RankDevices choose_for_ranks(const ModelOptions& options) {
-  if (options.context_ranks > 1) {
-    if (options.device && options.device->kind != DeviceKind::cpu)
-      throw_error<InputError>("--cp {} with --device {}: --cp runs on CPU ranks; use --device cpu",
-                              options.context_ranks, options.devices);
-    return {std::vector<Device>(static_cast<std::size_t>(options.num_ranks())), "--cp runs on CPU ranks"};
-  }
   const bool cpu_asked = options.device && options.device->kind == DeviceKind::cpu;
   if (!cpu_asked) prepare_shared_gpus(devices_named(options.devices));
   const GpuDiscovery gpus = cpu_asked ? GpuDiscovery{} : discover_gpus();
-  RankDevices choice = choose_rank_devices(options.devices, options.ranks, gpus);
+  RankDevices choice = choose_rank_devices(options.devices, options.num_ranks(), gpus);
   const bool on_cpu = choice.devices.front().kind == DeviceKind::cpu;
-  if (on_cpu && !gpus.gpus.empty()) log_warning("--tp {}: on the CPU: {}", options.ranks, choice.reason);
+  if (on_cpu && !gpus.gpus.empty()) log_warning("{} ranks: on the CPU: {}", options.num_ranks(), choice.reason);
   if (options.verbose && !on_cpu)
     for (std::size_t rank = 0; rank < choice.devices.size(); ++rank)
       write_stderr(fmt::format("heddle: rank {} on {} ({})\n", rank, name_of(choice.devices[rank]), choice.reason));
@@ -410,9 +404,9 @@ void add_ranks_option(CLI::App& command, int& ranks) {
 
 void add_context_ranks_option(CLI::App& command, int& context_ranks) {
   add_number_option<int>(command, "--cp", context_ranks,
-                         "Ranks that divide the keys and values of each text by position, on the CPU (context "
-                         "parallelism): a text may then be longer than one rank's cache; with --tp N as many for each "
-                         "part of the weights; default 1",
+                         "Ranks that divide the keys and values of each text by position (context parallelism): a "
+                         "text may then be longer than one rank's cache; with --tp N as many for each part of the "
+                         "weights; default 1",
                          {.min = 1, .max = kMaxRanks});
 }
 

@@ -134,8 +134,6 @@ RankWorld::RankWorld(std::span<const Device> devices, const RankWorldOptions& wo
   require(!devices.empty() && std::ranges::all_of(devices, same_kind), "ranks on devices of several kinds");
   require(kHaveCuda || !on_gpus(devices), "ranks on GPUs, in a build without CUDA");
   require(size() == static_cast<int>(devices.size()), "{} devices for {} ranks", devices.size(), size());
-  if (grid_.context_ranks > 1 && on_gpus(devices))
-    throw_error<InputError>("--cp {}: runs on CPU ranks; give --device cpu", grid_.context_ranks);
   const auto open = [&](auto& world) {
     // They meet to make them, so each has a thread.
     run_team(size(), [&](TeamMember& member) {

@@ -53,18 +53,13 @@ void require_array(const void* data, std::int64_t count, std::string_view op, st
   require(data != nullptr || count == 0, "{}: {} is null", op, operand);
 }
 
-void require_shard(const PagedKv& kv, const Stream& stream, std::string_view op) {
-  require(kv.shard.rank >= 0 && kv.shard.rank < kv.shard.ranks, "{}: the cache of rank {} of {}", op, kv.shard.rank,
-          kv.shard.ranks);
-  require(kv.shard.ranks == 1 || stream.device().kind == DeviceKind::cpu,
-          "{}: the cache is one of {} ranks', which works on the CPU only", op, kv.shard.ranks);
-}
-
 void require_paged_kv(const PagedKv& kv, const PagedSequences& sequences, std::int64_t num_tokens,
                       std::string_view op) {
   require(kv.num_kv_heads > 0 && kv.page_size > 0 && kv.head_dim > 0,
           "{}: num_kv_heads {}, page_size {} and head_dim {} must be above 0", op, kv.num_kv_heads, kv.page_size,
           kv.head_dim);
+  require(kv.shard.rank >= 0 && kv.shard.rank < kv.shard.ranks, "{}: the cache of rank {} of {}", op, kv.shard.rank,
+          kv.shard.ranks);
   require(sequences.num_sequences >= 0 && sequences.page_table_stride >= 0,
           "{}: num_sequences {} and page_table_stride {} must not be negative", op, sequences.num_sequences,
           sequences.page_table_stride);

@@ -30,10 +30,7 @@ void require_one_run(const Weight& weight, std::string_view op);
 // Not null, unless it has no elements.
 void require_array(const void* data, std::int64_t count, std::string_view op, std::string_view operand);
 
-// A cache that is one of several ranks', on the CPU only.
-void require_shard(const PagedKv& kv, const Stream& stream, std::string_view op);
-
-// Sizes > 0, pointers not null unless there are no tokens.
+// Sizes > 0, pointers not null unless there are no tokens; the cache of a rank, if there are several.
 void require_paged_kv(const PagedKv& kv, const PagedSequences& sequences, std::int64_t num_tokens, std::string_view op);
 
 }  // namespace heddle

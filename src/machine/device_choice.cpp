@@ -116,10 +116,10 @@ RankDevices choose_rank_devices(std::string_view asked, int ranks, const GpuDisc
   const auto is_gpu = [](const Device& device) { return device.kind == DeviceKind::cuda; };
   if (asked != "cuda") {
     if (devices.size() == 1)  // "cpu" alone is above
-      throw_error<InputError>("--tp {} with --device {}: name a GPU for each rank, or for ranks that share one {}",
-                              ranks, asked, shared_gpu(ranks));
+      throw_error<InputError>("--device {} for {} ranks: name a GPU for each rank, or for ranks that share one {}",
+                              asked, ranks, shared_gpu(ranks));
     if (devices.size() != static_cast<std::size_t>(ranks))
-      throw_error<InputError>("--tp {} with --device {}: that names {} devices; name one for each rank", ranks, asked,
+      throw_error<InputError>("--device {} for {} ranks: that names {} devices; name one for each rank", asked, ranks,
                               devices.size());
     if (std::ranges::none_of(devices, is_gpu)) return {std::move(devices), "asked for"};
     if (!std::ranges::all_of(devices, is_gpu))
@@ -128,7 +128,7 @@ RankDevices choose_rank_devices(std::string_view asked, int ranks, const GpuDisc
   if (count == 0) throw_error<Failure>("--device {}: {}; --device cpu works", asked, found.why_none);
   if (asked == "cuda") {
     if (count < ranks)
-      throw_error<InputError>("--tp {} with --device cuda: there {} here; ranks can share one: --device {}", ranks,
+      throw_error<InputError>("--device cuda for {} ranks: there {} here; ranks can share one: --device {}", ranks,
                               count_text(found), shared_gpu(ranks));
     devices = first_gpus(ranks);
   }

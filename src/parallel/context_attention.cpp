@@ -24,9 +24,14 @@ FlashDecode& ContextAttention::decode_for(const AttentionParams& params) {
 }
 
 void ContextAttention::attend(const AttentionParams& params, const Lane& lane) {
-  if (lane.dry_run == nullptr) return decode_for(params).attend(params, shares_, lane);
-  require_attention(params, lane);
-  if (params.q.rows > 0) static_cast<void>(recorded(params, lane));
+  if (lane.dry_run != nullptr) {
+    require_attention(params, lane);
+    if (params.q.rows > 0) static_cast<void>(recorded(params, lane));
+    return;
+  }
+  FlashDecode& decode = decode_for(params);
+  if (alone_ != nullptr && *alone_) return decode.attend_alone(params, lane);
+  decode.attend(params, shares_, lane);
 }
 
 }  // namespace heddle

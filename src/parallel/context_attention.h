@@ -18,13 +18,14 @@ class ContextAttention final : public AttentionStrategy {
   // With those of ContextRows.
   static constexpr std::size_t kHeapBytesOfAll = kHeapBytes + (std::size_t{64} << 20);
 
-  // This rank is team[shard.rank]. All ranks of the fabric's world, on the CPU, have such a strategy for models of the same
-  // heads. Without a fabric: for dry runs only.
-  ContextAttention(KvShard shard, const RowShares& shares, Fabric* fabric, Ranks team)
-      : shard_(shard), shares_(shares), fabric_(fabric), team_(std::move(team)) {}
+  // This rank is team[shard.rank]. All ranks of the fabric's world have such a strategy for models of the same heads.
+  // `alone` is ModelRank's. Without a fabric: for dry runs only.
+  ContextAttention(KvShard shard, const RowShares& shares, Fabric* fabric, Ranks team, const bool* alone)
+      : shard_(shard), shares_(shares), fabric_(fabric), team_(std::move(team)), alone_(alone) {}
 
   KvShard shard() const override { return shard_; }
-  // Collective over the fabric's world at the first call that is not a dry run's.
+  // Collective over the fabric's world at the first call that is not a dry run's: on GPUs one of a warm-up, in which
+  // nobody waits for a kernel.
   void attend(const AttentionParams& params, const Lane& lane) override;
 
  private:
@@ -34,6 +35,7 @@ class ContextAttention final : public AttentionStrategy {
   RowShares shares_;
   Fabric* fabric_;
   Ranks team_;
+  const bool* alone_;
   std::unique_ptr<FlashDecode> decode_;
 };
 

@@ -33,12 +33,15 @@ std::unique_ptr<Strategy> make_strategy(const ModelRank& place, const TensorSpli
         "model's "
         "heads and KV heads",
         place.shard.ranks, place.ranks);
-  // The other modes have shares of rows of their own, or parts of a step.
-  const bool in_shares = place.ranks == 1 || place.mode == TpMode::standard || place.mode == TpMode::symmetric;
+  // The other modes have shares of rows of their own, or parts of a step. On GPUs each rank computes all rows.
+  const bool on_gpus = place.fabric != nullptr && place.fabric->device().kind == DeviceKind::cuda;
+  const bool in_shares =
+      !on_gpus && (place.ranks == 1 || place.mode == TpMode::standard || place.mode == TpMode::symmetric);
   const RowShares shares{.rank = place.shard.rank, .ranks = place.shard.ranks, .always_whole = !in_shares};
   if (in_shares)
     strategy = std::make_unique<ContextRows>(std::move(strategy), shares, place.fabric, place.context_team);
-  strategy->spread_attention(std::make_unique<ContextAttention>(place.shard, shares, place.fabric, place.context_team));
+  strategy->spread_attention(
+      std::make_unique<ContextAttention>(place.shard, shares, place.fabric, place.context_team, place.alone));
   return strategy;
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "end_to_end/program.h"
+#include "gpu_here.h"
 #include "temporary_folder.h"
 
 namespace heddle {
@@ -81,6 +82,19 @@ TEST(Ranks, DividedContextsGiveTheTextsOfOneRank) {
   const Arguments chat{"chat", model, "--temperature", "0", "--device", "cpu"};
   const std::string question = "What is 137 plus 254?\nAnd 12 plus 30?\n";
   EXPECT_EQ(stdout_of(extended(chat, {"--cp", "2"}), question), stdout_of(chat, question));
+}
+
+TEST(Ranks, DividedContextsOnOneGpuGiveTheTextsOfOneRank) {
+  if (const std::string why = why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
+  std::string prompt;
+  for (int i = 0; i < 24; ++i) prompt += "12 + 30 = 42\n";  // pages of both ranks
+  for (const std::string& text : {std::string("137 + 254 ="), prompt + "137 + 254 ="}) {
+    const Arguments command{"generate", demo_model().string(), "--prompt", text, "--temperature", "0"};
+    const std::string alone = stdout_of(extended(command, {"--device", "cuda:0"}));
+    EXPECT_EQ(stdout_of(extended(command, {"--cp", "2", "--device", "cuda:0,cuda:0"})), alone);
+    EXPECT_EQ(stdout_of(extended(command, {"--tp", "2", "--cp", "2", "--device", "cuda:0,cuda:0,cuda:0,cuda:0"})),
+              alone);
+  }
 }
 
 // --kv-memory is of all ranks together, so a rank's share of it holds half the prompt.
@@ -365,7 +379,7 @@ TEST(Ranks, WhatCannotBeSharedIsOneError) {
       {{"--tp", "two"}, "--tp: is \"two\""},
       {{"--tp", "9"}, "9 ranks, but the model has 8 attention heads"},
       {{"--tp", "2", "--device", "cuda:0"}, "name a GPU for each rank, or for ranks that share one cuda:0,cuda:0"},
-      {{"--tp", "3", "--device", "cuda:0,cuda:0"}, "--tp 3 with --device cuda:0,cuda:0: that names 2 devices"},
+      {{"--tp", "3", "--device", "cuda:0,cuda:0"}, "--device cuda:0,cuda:0 for 3 ranks: that names 2 devices"},
       {{"--tp", "2", "--device", "cuda:0,cpu"}, "all on the CPU, or all on GPUs"},
       {{"--tp", "2", "--device", "cuda:0,"}, "--device: is \"cuda:0,\""},
       {{"--device", "cuda:0,cuda:0"}, "cuda:0 is named twice, for ranks that share it: they need --tp 2"},
@@ -376,8 +390,9 @@ TEST(Ranks, WhatCannotBeSharedIsOneError) {
       {{"--cp", "0"}, "--cp: is \"0\", expected a whole number from 1 to 64"},
       {{"--cp", "-2"}, "--cp: is \"-2\""},
       {{"--cp", "two"}, "--cp: is \"two\""},
-      {{"--cp", "2", "--device", "cuda:0"}, "--cp 2 with --device cuda:0: --cp runs on CPU ranks; use --device cpu"},
-      {{"--cp", "2", "--device", "cuda:0,cuda:0"}, "--cp runs on CPU ranks"},
+      {{"--cp", "2", "--device", "cuda:0"}, "name a GPU for each rank, or for ranks that share one cuda:0,cuda:0"},
+      {{"--tp", "2", "--cp", "2", "--device", "cuda:0,cuda:0"},
+       "--device cuda:0,cuda:0 for 4 ranks: that names 2 devices"},
       {{"--tp", "8", "--cp", "16"}, "--tp 8 with --cp 16: 128 ranks, and a model has at most 64"},
       {{"--tp", "3", "--cp", "2"}, "--cp 2: with --tp 3 the ranks have different numbers of attention heads"},
   };
@@ -419,7 +434,7 @@ TEST(Ranks, AreAsManyAsTheDevicesThatAreNamed) {
   const ProgramResult result =
       run_heddle({"generate", demo_model().string(), "--prompt", "1", "--device", "cpu,cpu", "--tp", "3"});
   EXPECT_EQ(result.status, 2);
-  EXPECT_THAT(result.err, testing::HasSubstr("--tp 3 with --device cpu,cpu: that names 2 devices"));
+  EXPECT_THAT(result.err, testing::HasSubstr("--device cpu,cpu for 3 ranks: that names 2 devices"));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "gpu_here.h"
 #include "models/experts_family.h"
 #include "models/llama_family.h"
 #include "models/llama_runner.h"
@@ -37,18 +38,27 @@ double farthest(const ContextRows& a, const ContextRows& b) {
 struct ContextWay {
   int tensor_ranks, context_ranks;
   TpMode mode = TpMode::standard;
+  Device device = {};  // of all
 
   LlamaRunner::Options options() const {
-    return {.ranks = tensor_ranks * context_ranks, .context_ranks = context_ranks, .tp_mode = mode};
+    return {.device = device, .ranks = ranks(), .context_ranks = context_ranks, .tp_mode = mode};
   }
+  int ranks() const { return tensor_ranks * context_ranks; }
   std::string text() const {
     return "tp" + std::to_string(tensor_ranks) + "_cp" + std::to_string(context_ranks) +
-           (mode == TpMode::standard ? "" : "_" + std::string(name_of(mode)));
+           (mode == TpMode::standard ? "" : "_" + std::string(name_of(mode))) +
+           (device.kind == DeviceKind::cuda ? "_on_gpu" : "");
   }
 };
 
 class ContextRanks : public testing::TestWithParam<ContextWay> {
  protected:
+  void SetUp() override {
+    if (GetParam().device.kind == DeviceKind::cpu) return;
+    prepare_shared_gpus(std::vector<Device>(static_cast<std::size_t>(GetParam().ranks()), GetParam().device));
+    if (const std::string why = why_no_gpu(); !why.empty()) GTEST_SKIP() << why;
+  }
+
   template <class Family>
   static ContextRows kept_rows(const Family& family, const nlohmann::json& a_case, LlamaRunner::Options options,
                                const std::vector<std::size_t>& chunks) {
@@ -96,11 +106,14 @@ TEST_P(ContextRanksWithExperts, EveryModelAgreesWithTransformers) {
 
 INSTANTIATE_TEST_SUITE_P(, ContextRanks,
                          testing::Values(ContextWay{1, 2}, ContextWay{1, 3}, ContextWay{2, 2},
-                                         ContextWay{2, 2, TpMode::fused}, ContextWay{2, 2, TpMode::sequence}),
+                                         ContextWay{2, 2, TpMode::fused}, ContextWay{2, 2, TpMode::sequence},
+                                         ContextWay{1, 3, TpMode::standard, kFirstGpu},
+                                         ContextWay{2, 2, TpMode::standard, kFirstGpu}),
                          [](const auto& test) { return test.param.text(); });
 INSTANTIATE_TEST_SUITE_P(, ContextRanksWithExperts,
                          testing::Values(ContextWay{1, 2}, ContextWay{1, 3}, ContextWay{2, 2},
-                                         ContextWay{2, 2, TpMode::fused}),
+                                         ContextWay{2, 2, TpMode::fused}, ContextWay{1, 3, TpMode::standard, kFirstGpu},
+                                         ContextWay{2, 2, TpMode::standard, kFirstGpu}),
                          [](const auto& test) { return test.param.text(); });
 
 std::vector<std::int32_t> mixed_tokens(std::size_t count) {

@@ -23,6 +23,7 @@ struct GoldenOn {
   Device device;
   int ranks = 1;  // all on this device
   TpMode mode = TpMode::standard;
+  int context_ranks = 1;  // of them, that divide the keys and values
 };
 
 class LlamaGolden : public testing::TestWithParam<GoldenOn> {
@@ -43,6 +44,7 @@ class LlamaGolden : public testing::TestWithParam<GoldenOn> {
                                  .dtype = dtype,
                                  .device = GetParam().device,
                                  .ranks = GetParam().ranks,
+                                 .context_ranks = GetParam().context_ranks,
                                  .tp_mode = GetParam().mode};
     if (GetParam().mode == TpMode::weave) options.border = [](int num_tokens) { return num_tokens / 2; };
     return {folder_, options};
@@ -155,6 +157,11 @@ std::vector<GoldenOn> goldens_on_all_devices() {
   for (const TpMode mode : {TpMode::symmetric, TpMode::fused, TpMode::weave})
     for (const int ranks : {2, 4})
       for (const char* folder : {"gqa", "gqa-bfloat16"}) cases.push_back({folder, kFirstGpu, ranks, mode});
+  for (const int context_ranks : {2, 3, 4})
+    for (const char* folder : {"gqa", "gqa-bfloat16"})
+      cases.push_back({folder, kFirstGpu, context_ranks, TpMode::standard, context_ranks});
+  cases.push_back({"gqa", kFirstGpu, 4, TpMode::standard, 2});
+  cases.push_back({"gqa-bfloat16", kFirstGpu, 4, TpMode::fused, 2});
   return cases;
 }
 
@@ -162,6 +169,7 @@ INSTANTIATE_TEST_SUITE_P(, LlamaGolden, testing::ValuesIn(goldens_on_all_devices
   std::string name = test.param.folder;
   std::ranges::replace(name, '-', '_');
   if (test.param.ranks > 1) name += "_on_" + std::to_string(test.param.ranks) + "_ranks";
+  if (test.param.context_ranks > 1) name += "_of_" + std::to_string(test.param.context_ranks) + "_contexts";
   if (test.param.mode != TpMode::standard) name += "_" + std::string(name_of(test.param.mode));
   return name + (test.param.device.kind == DeviceKind::cuda ? "_on_gpu" : "");
 });

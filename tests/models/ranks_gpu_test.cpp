@@ -49,18 +49,23 @@ class SharedGpu : public testing::Test {
 class RanksOnOneGpu : public SharedGpu, public testing::WithParamInterface<int> {};
 class RankFaultsOnOneGpu : public SharedGpu {};
 
-// `count` tokens of each of `num_sequences` sequences that have `before` tokens each; logits of each one's last.
-StepPlan plan_of(int num_sequences, int before, int count) {
-  constexpr int kPages = 2;
+// Of a sequence that has `before` tokens, `count` more.
+struct NewTokens {
+  int before, count;
+};
+
+// Logits of each sequence's last token.
+StepPlan plan_of(const std::vector<NewTokens>& sequences, int pages) {
   StepPlan plan;
-  for (int i = 0; i < num_sequences; ++i) {
+  for (int i = 0; i < static_cast<int>(sequences.size()); ++i) {
+    const auto& [before, count] = sequences[static_cast<std::size_t>(i)];
     const auto first = static_cast<std::int32_t>(plan.tokens.size());
     plan.sequences.push_back({.first_token = first,
                               .num_tokens = count,
                               .context_len = before + count,
                               .first_page = static_cast<std::int32_t>(plan.pages.size()),
-                              .num_pages = kPages});
-    for (int page = 0; page < kPages; ++page) plan.pages.push_back(kPages * i + page);
+                              .num_pages = pages});
+    for (int page = 0; page < pages; ++page) plan.pages.push_back(pages * i + page);
     for (int j = 0; j < count; ++j) {
       plan.tokens.push_back((before + j) * 1009 % kSharedVocabulary + i);
       plan.positions.push_back(before + j);
@@ -68,6 +73,9 @@ StepPlan plan_of(int num_sequences, int before, int count) {
     plan.samples.push_back({.sequence = i, .row = first + count - 1, .position = before + count, .params = {}});
   }
   return plan;
+}
+StepPlan plan_of(int num_sequences, int before, int count, int pages = 2) {
+  return plan_of(std::vector<NewTokens>(static_cast<std::size_t>(num_sequences), {before, count}), pages);
 }
 
 std::vector<std::vector<float>> rows_of(const Tensor& logits) {
@@ -164,6 +172,89 @@ TEST_P(RanksOnOneGpu, GiveTheSameBitsAgain) {
   for (int course = 0; course < 5; ++course)
     EXPECT_EQ(differences(logits_of_course(first), expected), "") << course;  // all steps replayed
 }
+
+// Keys and values divided by position, in pages of few tokens, so that short contexts reach several ranks.
+struct GridOnOneGpu {
+  int tensor_ranks, context_ranks;
+  TpMode mode = TpMode::standard;
+
+  int ranks() const { return tensor_ranks * context_ranks; }
+  std::string text() const {
+    return fmt::format("tp{}_cp{}{}", tensor_ranks, context_ranks,
+                       mode == TpMode::standard ? "" : fmt::format("_{}", name_of(mode)));
+  }
+};
+
+class ContextsOnOneGpu : public SharedGpu, public testing::WithParamInterface<GridOnOneGpu> {
+ protected:
+  static constexpr int kPageOfRank = 16;
+
+  RankModels grid(const StepLimits& steps) const {
+    const auto& [tensor_ranks, context_ranks, mode] = GetParam();
+    return load_ranks(model_, {.device = kFirstGpu, .tp_mode = mode, .context_ranks = context_ranks},
+                      GetParam().ranks(), {.deadline = std::chrono::seconds(20), .steps = steps});
+  }
+  // With pages of as many tokens for the one rank and for the grid, whose ranks have a part of each.
+  ExecutorLimits limits(int num_pages, int pages_of_sequence, int max_tokens) const {
+    ExecutorLimits limits = limits_;
+    limits.page_size = kPageOfRank * GetParam().context_ranks;
+    limits.num_pages = num_pages;
+    limits.step.max_pages_per_sequence = pages_of_sequence;
+    limits.step.max_tokens = max_tokens;
+    return limits;
+  }
+};
+
+using LogitRows = std::vector<std::vector<float>>;
+
+// Prompts, decode steps computed, recorded and replayed, and more tokens of prompts; contexts of fewer tokens than ranks.
+LogitRows logits_of_contexts(RankGroup& group) {
+  constexpr int kPages = 5;
+  LogitRows all;
+  const auto run = [&](const StepPlan& plan) {
+    for (auto& row : rows_of(group.run(plan))) all.push_back(std::move(row));
+  };
+  for (int step = 0; step < 5; ++step) run(plan_of(3, step, 1, kPages));
+  run(plan_of(10, 0, 45, kPages));
+  for (int step = 0; step < 5; ++step) run(plan_of(10, 45 + step, 1, kPages));
+  for (int step = 0; step < 5; ++step) run(plan_of(1, 50 + step, 1, kPages));
+  run(plan_of(3, 50, 25, kPages));
+  run(plan_of(2, 75, 3, kPages));
+  run(plan_of({{78, 1}, {0, 2}, {50, 28}, {50, 1}, {0, 1}, {40, 20}}, kPages));
+  return all;
+}
+
+TEST_P(ContextsOnOneGpu, GiveTheLogitsOfOneRankAndTheSameBitsAgain) {
+  const ExecutorLimits of_all = limits(64, 5, 512);
+  RankGroup one(ranks(1), of_all, 1), several(grid(of_all.step), of_all, 1);
+  const LogitRows expected = logits_of_contexts(one), found = logits_of_contexts(several);
+  expect_near(found, expected, GetParam().ranks());
+  for (int course = 0; course < 3; ++course)
+    EXPECT_EQ(differences(logits_of_contexts(several), found), "") << course;  // all steps replayed
+}
+
+// In chunks, each of more rows than parts of ranks have room for at once.
+TEST_P(ContextsOnOneGpu, APromptLongerThanOneRanksCacheRuns) {
+  constexpr int kChunk = 600, kPrompt = 2 * kChunk;
+  const int pages = kPrompt / (kPageOfRank * GetParam().context_ranks) + 1;
+  ASSERT_LT(pages * kPageOfRank, kPrompt) << "a rank could hold it";
+  const ExecutorLimits of_all = limits(pages, pages, kChunk);
+  RankGroup one(ranks(1), of_all, 1), several(grid(of_all.step), of_all, 1);
+  const auto course = [&](RankGroup& group) {
+    LogitRows all;
+    for (int before = 0; before < kPrompt; before += kChunk)
+      for (auto& row : rows_of(group.run(plan_of(1, before, kChunk, pages)))) all.push_back(std::move(row));
+    for (int step = 0; step < 4; ++step)
+      for (auto& row : rows_of(group.run(plan_of(1, kPrompt + step, 1, pages)))) all.push_back(std::move(row));
+    return all;
+  };
+  expect_near(course(several), course(one), GetParam().ranks());
+}
+
+INSTANTIATE_TEST_SUITE_P(, ContextsOnOneGpu,
+                         testing::Values(GridOnOneGpu{1, 2}, GridOnOneGpu{1, 3}, GridOnOneGpu{1, 4}, GridOnOneGpu{2, 2},
+                                         GridOnOneGpu{2, 2, TpMode::fused}, GridOnOneGpu{2, 2, TpMode::sequence}),
+                         [](const auto& test) { return test.param.text(); });
 
 // A mode's way to add what blocks leave.
 struct ModeOnOneGpu {

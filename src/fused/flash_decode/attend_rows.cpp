@@ -6,25 +6,81 @@
 #include "base/trace.h"
 #include "device/channel_calls.h"
 #include "fused/flash_decode/flash_decode.h"
+#include "fused/flash_decode/flash_decode_sm90.h"
 #include "fused/flash_decode/partial.cuh"
+#include "kernels/attention/attention_sm90.h"
 #include "kernels/attention/attention_sums.h"
 #include "kernels/dry_run.h"
 #include "kernels/pieces.h"
 
 namespace heddle {
 
-void FlashDecode::attend(const AttentionParams& params, const RowShares& shares, const Lane& lane) {
+namespace {
+
+// f(attention, first row) for at most `at_once` rows at a time, whose parts are `sums`.
+template <class F>
+void for_rounds(const AttentionParams& params, std::int64_t at_once, const AttentionSums& sums, const F& f) {
+  AttentionParams round = params;
+  round.sums = sums;
+  for (std::int64_t first = 0; first < params.q.rows; first += at_once) {
+    const std::int64_t count = std::min(at_once, params.q.rows - first);
+    round.q = params.q.row_slice(first, count);
+    round.y = params.y.row_slice(first, count);
+    f(round, static_cast<int>(first));
+  }
+}
+
+}  // namespace
+
+AttentionSums FlashDecode::own_parts() const {
+  const TileSlots& slots = tiles_.slots();
+  return {.first = slots.arriving(tiles_.peers().rank, 0), .bytes_apart = slots.tile_bytes};
+}
+
+void FlashDecode::require_rows(const AttentionParams& params, const Lane& lane) const {
   require_attention(params, lane);
   const PagedKv& kv = params.kv;
   const Peers& peers = tiles_.peers();
-  require(lane.stream.device().kind == DeviceKind::cpu, "flash_decode: rows of any step are for the CPU");
   require(params.num_heads == limits_.num_heads && kv.num_kv_heads == limits_.num_kv_heads &&
               kv.head_dim == limits_.head_dim,
           "flash_decode: {} heads on {} KV heads of {}; made for {}, {} and {}", params.num_heads, kv.num_kv_heads,
           kv.head_dim, limits_.num_heads, limits_.num_kv_heads, limits_.head_dim);
   require(kv.shard == KvShard{peers.rank, peers.size}, "flash_decode: the cache of rank {} of {}, at rank {} of {}",
           kv.shard.rank, kv.shard.ranks, peers.rank, peers.size);
+}
+
+void FlashDecode::attend_on_gpu(const AttentionParams& params, const Lane& lane) {
+  if constexpr (kHaveCuda) {
+    const DecodeExchange exchange{tiles_.slots(), tiles_.peers()};
+    AttentionParams own = params;
+    own.sums = own_parts();
+    if (params.sequences.max_query_len == 1 && params.q.rows <= limits_.max_sequences && push_decode_takes(own))
+      return push_decode_sm90(own, exchange, lane);
+    for_rounds(params, limits_.max_sequences, own.sums, [&](const AttentionParams& round, int first_row) {
+      attention_sums_of_rows_sm90(round, first_row, lane);
+      send_parts_sm90(static_cast<int>(round.q.rows) * limits_.num_kv_heads, exchange, lane.stream);
+      merge_slots_sm90(round, exchange, lane);
+    });
+  }
+}
+
+void FlashDecode::attend_alone(const AttentionParams& params, const Lane& lane) {
+  require_rows(params, lane);
+  require(lane.stream.device().kind == DeviceKind::cuda, "flash_decode: attends alone on a GPU");
+  if constexpr (kHaveCuda)
+    for_rounds(params, limits_.max_sequences, own_parts(), [&](const AttentionParams& round, int first_row) {
+      attention_sums_of_rows_sm90(round, first_row, lane);
+      merge_parts_sm90(round, 0, 1, lane);
+    });
+}
+
+void FlashDecode::attend(const AttentionParams& params, const RowShares& shares, const Lane& lane) {
+  require_rows(params, lane);
   if (params.q.rows == 0 || recorded(params, lane)) return;
+  if (lane.stream.device().kind == DeviceKind::cuda) {
+    require(!shares.divides(params.q.rows), "flash_decode: ranks divide {} rows, on a GPU", params.q.rows);
+    return attend_on_gpu(params, lane);
+  }
   const std::int64_t rows = params.q.rows, at_once = limits_.max_sequences;
   for (std::int64_t first = 0; first < rows; first += at_once) {
     const std::int64_t count = std::min(at_once, rows - first);
@@ -55,7 +111,6 @@ void FlashDecode::begin_round(const AttentionParams& params, const RowShares& sh
     round_.query_start.push_back(last - first);
     round_.context_len.push_back(all.context_len[sequence] - (all.query_start[sequence + 1] - last));
   }
-  const TileSlots& slots = tiles_.slots();
   round_.shares = shares;
   round_.first_row = first_row;
   round_.all_rows = params.q.rows;
@@ -68,7 +123,7 @@ void FlashDecode::begin_round(const AttentionParams& params, const RowShares& sh
                              .num_sequences = static_cast<int>(round_.context_len.size()),
                              .page_table_stride = all.page_table_stride,
                              .max_query_len = all.max_query_len};
-  round_.params.sums = {.first = slots.arriving(tiles_.peers().rank, 0), .bytes_apart = slots.tile_bytes};
+  round_.params.sums = own_parts();
 }
 
 bool FlashDecode::wants(int rank, int unit) const {

@@ -153,7 +153,8 @@ void combine_decode(const FlashDecodeParams& params, const float* all_parts, int
     if (params.sequences.num_sequences == 0 || lane.dry_run != nullptr) return;
     if constexpr (kHaveCuda) {
       auto* const first = reinterpret_cast<std::byte*>(const_cast<float*>(all_parts));  // which are only read
-      merge_parts_sm90(params, {first, unit_bytes(params)}, decode_part_floats(params) * sizeof(float), ranks, lane);
+      merge_parts_sm90(attention_of(params, {first, unit_bytes(params)}), decode_part_floats(params) * sizeof(float),
+                       ranks, lane);
     }
     return;
   }
@@ -184,10 +185,9 @@ void FlashDecode::enqueue_on_gpu(const FlashDecodeParams& params, DecodeVariant 
     const DecodeExchange exchange{tiles_.slots(), tiles_.peers()};
     const int units = units_of(params);
     require_one_query_each(params);
-    const AttentionParams own =
-        attention_of(params, {exchange.slots.arriving(exchange.peers.rank, 0), exchange.slots.tile_bytes});
+    const AttentionParams own = attention_of(params, own_parts());
     require_attention(own, lane);
-    if (variant == DecodeVariant::push && push_decode_takes(own)) return push_decode_sm90(params, own, exchange, lane);
+    if (variant == DecodeVariant::push && push_decode_takes(own)) return push_decode_sm90(own, exchange, lane);
     attention(own, lane);
     // With `waits` the transfer's few blocks run beside those that wait for them.
     Lane merging = lane;
@@ -195,13 +195,13 @@ void FlashDecode::enqueue_on_gpu(const FlashDecodeParams& params, DecodeVariant 
     if (variant != DecodeVariant::waits) {
       send_parts_sm90(units, exchange, lane.stream);
       if (variant == DecodeVariant::all_gather) await_parts_sm90(units, exchange, lane.stream);
-      return merge_slots_sm90(params, exchange, merging);
+      return merge_slots_sm90(own, exchange, merging);
     }
     ready_.record(lane.stream);
     transfers.wait(ready_);
     send_parts_sm90(units, exchange, transfers);
     sent_.record(transfers);
-    merge_slots_sm90(params, exchange, merging);
+    merge_slots_sm90(own, exchange, merging);
     lane.stream.wait(sent_);
   }
 }

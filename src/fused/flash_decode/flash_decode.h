@@ -16,7 +16,9 @@
 // each sequence (KvShard).
 //
 // On a GPU the parts are those of attention(). push is one kernel where attention's decode kernel takes the shapes (a cache
-// of 16 bits, its head sizes, at most 64 heads of a KV head); otherwise attention, a transfer and the merge.
+// of 16 bits, its head sizes, at most 64 heads of a KV head); otherwise attention, a transfer and the merge. attend() is
+// that kernel in steps of one new token a sequence without a window; other steps are attention's sums of some rows
+// (attention_sums_of_rows_sm90), their transfer and the merge, round by round.
 #pragma once
 
 #include <cstddef>
@@ -82,10 +84,13 @@ class FlashDecode {
   // Attention as attention() takes it, over a cache of which each rank has a shard: kv.shard is this rank's, q the same on
   // every rank, and y what the keys of all give: all rows on every rank, or where `shares` divides this many rows each rank's
   // own share. This rank's sums of a token and a KV head go to the ranks that want the row as soon as they are complete;
-  // then those merge all, in rank order. Rows go in rounds of limits.max_sequences. The
-  // bits of a row depend on its sequence and on the number of ranks alone. On the CPU. Throws InvalidArgument as
-  // require_attention, and unless heads and shard are those that this was made for.
+  // then those merge all, in rank order. Rows go in rounds of limits.max_sequences. On the CPU the bits of a row depend on
+  // its sequence and on the number of ranks alone. On a GPU every rank wants all rows. Throws InvalidArgument as
+  // require_attention, unless heads and shard are those that this was made for, and on a GPU where `shares` divides rows.
   void attend(const AttentionParams& params, const RowShares& shares, const Lane& lane);
+
+  // On a GPU: attend() over this rank's keys alone, for steps in which nothing may cross ranks (ModelRank::alone).
+  void attend_alone(const AttentionParams& params, const Lane& lane);
 
  private:
   // The rows of a round of attend(), as attention of their own.
@@ -108,6 +113,9 @@ class FlashDecode {
   void merge_round(ThreadPool& pool) const;
   void merge_row(std::int64_t row, int kv_head) const;
 
+  void require_rows(const AttentionParams& params, const Lane& lane) const;
+  void attend_on_gpu(const AttentionParams& params, const Lane& lane);
+  AttentionSums own_parts() const;
   void enqueue_on_gpu(const FlashDecodeParams& params, DecodeVariant variant, const Lane& lane, Stream& transfers);
   // The parts of a call, on a thread of the CPU. False: a wait has given up.
   bool claim_all(int units) const;

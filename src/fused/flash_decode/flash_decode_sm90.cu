@@ -15,6 +15,7 @@
 #include "fused/flash_decode/partial.cuh"
 #include "kernels/attention/attention_decode_kernel_sm90.cuh"
 #include "kernels/attention/attention_decode_sm90.h"
+#include "kernels/sm90/elements_sm90.cuh"
 
 namespace heddle {
 namespace {
@@ -22,14 +23,13 @@ namespace {
 constexpr char kDecode[] = "flash_decode";
 constexpr int kThreads = 256;  // of kernels that only merge or send
 
-DecodeUnit unit_shape(const FlashDecodeParams& params) {
-  return {.heads = params.num_heads / params.kv.num_kv_heads, .head_dim = params.kv.head_dim};
+DecodeUnit unit_shape(const AttentionParams& attention) {
+  return {.heads = attention.num_heads / attention.kv.num_kv_heads, .head_dim = attention.kv.head_dim};
 }
 
 // Rows of y from the ranks' parts: a row is a query head of a unit.
 struct MergedRows {
-  float* y;
-  std::int64_t y_stride;
+  Tensor y;
   int num_kv_heads, units, ranks;
   DecodeUnit unit;
 
@@ -40,7 +40,8 @@ struct MergedRows {
   __device__ void store(const DeviceWarp& warp, int row, const Part& part) const {
     constexpr int kAtOnce = 8, kPerLane = 4;  // parts whose loads are in flight, and elements of each
     const int index = row / unit.heads, head = row % unit.heads;
-    float* const to = y + index / num_kv_heads * y_stride + (index % num_kv_heads * unit.heads + head) * unit.head_dim;
+    const std::int64_t to =
+        index / num_kv_heads * y.row_stride + std::int64_t{index % num_kv_heads * unit.heads + head} * unit.head_dim;
     for (int first_d = warp.lane(); first_d < unit.head_dim; first_d += kPerLane * warp.lanes()) {
       const auto column = [&](int i) { return min(first_d + i * warp.lanes(), unit.head_dim - 1); };
       float most = -std::numeric_limits<float>::infinity(), l = 0, o[kPerLane] = {};
@@ -75,18 +76,18 @@ struct MergedRows {
       }
 #pragma unroll
       for (int i = 0; i < kPerLane; ++i)
-        if (first_d + i * warp.lanes() < unit.head_dim) to[column(i)] = l == 0 ? 0 : o[i] / l;
+        if (first_d + i * warp.lanes() < unit.head_dim)
+          store_element(y.data, to + column(i), y.dtype, l == 0 ? 0 : o[i] / l);
     }
   }
 };
 
-MergedRows rows_of_ranks(const FlashDecodeParams& params, int ranks) {
-  return {.y = static_cast<float*>(params.y.data),
-          .y_stride = params.y.row_stride,
-          .num_kv_heads = params.kv.num_kv_heads,
-          .units = params.sequences.num_sequences * params.kv.num_kv_heads,
+MergedRows rows_of_ranks(const AttentionParams& attention, int ranks) {
+  return {.y = attention.y,
+          .num_kv_heads = attention.kv.num_kv_heads,
+          .units = static_cast<int>(attention.y.rows) * attention.kv.num_kv_heads,
           .ranks = ranks,
-          .unit = unit_shape(params)};
+          .unit = unit_shape(attention)};
 }
 
 // f(rank), as a thread each, for the ranks of a team, the next one first. The lanes of `group` share them.
@@ -236,10 +237,9 @@ bool push_decode_takes(const AttentionParams& attention) {
   return attention_decode_takes(attention) && attention.num_heads / attention.kv.num_kv_heads <= kMostDecodeRows;
 }
 
-void push_decode_sm90(const FlashDecodeParams& params, const AttentionParams& attention, const DecodeExchange& exchange,
-                      const Lane& lane) {
+void push_decode_sm90(const AttentionParams& attention, const DecodeExchange& exchange, const Lane& lane) {
   sm90::launch_decode(attention, kMostDecodeRows, lane,
-                      PushedRows{{exchange, rows_of_ranks(params, exchange.peers.size)}});
+                      PushedRows{{exchange, rows_of_ranks(attention, exchange.peers.size)}});
 }
 
 void send_parts_sm90(int units, const DecodeExchange& exchange, Stream& stream) {
@@ -252,15 +252,14 @@ void await_parts_sm90(int units, const DecodeExchange& exchange, Stream& stream)
               exchange, units);
 }
 
-void merge_slots_sm90(const FlashDecodeParams& params, const DecodeExchange& exchange, const Lane& lane) {
-  const MergedRows rows = rows_of_ranks(params, exchange.peers.size);
+void merge_slots_sm90(const AttentionParams& attention, const DecodeExchange& exchange, const Lane& lane) {
+  const MergedRows rows = rows_of_ranks(attention, exchange.peers.size);
   launch_sm90(kDecode, merge_slots, merge_shape(rows, lane), lane, ArrivingRows{exchange, rows});
 }
 
-void merge_parts_sm90(const FlashDecodeParams& params, const AttentionSums& parts, std::size_t of_rank, int ranks,
-                      const Lane& lane) {
-  const MergedRows rows = rows_of_ranks(params, ranks);
-  launch_sm90(kDecode, merge_whole_parts, merge_shape(rows, lane), lane, rows, parts, of_rank);
+void merge_parts_sm90(const AttentionParams& attention, std::size_t of_rank, int ranks, const Lane& lane) {
+  const MergedRows rows = rows_of_ranks(attention, ranks);
+  launch_sm90(kDecode, merge_whole_parts, merge_shape(rows, lane), lane, rows, attention.sums, of_rank);
 }
 
 }  // namespace heddle

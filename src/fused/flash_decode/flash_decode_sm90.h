@@ -17,20 +17,20 @@ struct DecodeExchange {
   Peers peers;
 };
 
-// Whether push_decode_sm90() takes this attention.
+// Below, `attention` has sums, which lie in this rank's slots: a unit for each row of y and KV head.
+
+// Whether push_decode_sm90() takes this attention, of sequences with one new token each.
 bool push_decode_takes(const AttentionParams& attention);
-// One kernel whose blocks are all resident. It computes the sums of `attention` into this rank's slots, sends each row to
-// all ranks once it is complete, and merges all ranks' parts into y.
-void push_decode_sm90(const FlashDecodeParams& params, const AttentionParams& attention, const DecodeExchange& exchange,
-                      const Lane& lane);
+// One kernel whose blocks are all resident. It computes the sums, sends each row to all ranks once it is complete, and
+// merges all ranks' parts into y.
+void push_decode_sm90(const AttentionParams& attention, const DecodeExchange& exchange, const Lane& lane);
 // Sends the parts that lie in this rank's slots to all ranks, this one too.
 void send_parts_sm90(int units, const DecodeExchange& exchange, Stream& stream);
 // Waits for the parts of all ranks.
 void await_parts_sm90(int units, const DecodeExchange& exchange, Stream& stream);
 // y from the parts of all ranks, each of which it waits for.
-void merge_slots_sm90(const FlashDecodeParams& params, const DecodeExchange& exchange, const Lane& lane);
-// y from parts that are there: of rank r `of_rank` bytes behind those of rank r - 1.
-void merge_parts_sm90(const FlashDecodeParams& params, const AttentionSums& parts, std::size_t of_rank, int ranks,
-                      const Lane& lane);
+void merge_slots_sm90(const AttentionParams& attention, const DecodeExchange& exchange, const Lane& lane);
+// y from parts that are there: attention.sums are the first rank's, of rank r `of_rank` bytes behind those of rank r - 1.
+void merge_parts_sm90(const AttentionParams& attention, std::size_t of_rank, int ranks, const Lane& lane);
 
 }  // namespace heddle

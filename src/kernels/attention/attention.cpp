@@ -139,7 +139,6 @@ void attention_cpu(const AttentionParams& params, ThreadPool& pool, FunctionRef<
 void require_shapes(const PagedKv& kv, const PagedSequences& sequences, std::int64_t num_tokens, int num_heads,
                     int window, const Lane& lane) {
   require_paged_kv(kv, sequences, num_tokens, "attention");
-  require_shard(kv, lane.stream, "attention");
   require(kv.head_dim <= kMaxHeadDim, "attention: head_dim is {}, at most {} are supported", kv.head_dim, kMaxHeadDim);
   require(num_heads > 0 && num_heads % kv.num_kv_heads == 0,
           "attention: num_heads {} is not a multiple of num_kv_heads {}", num_heads, kv.num_kv_heads);

@@ -64,9 +64,9 @@ struct AttentionParams {
   void* scratch = nullptr;     // on a GPU, attention_scratch_bytes() of its memory; null on the CPU
   const void* plan = nullptr;  // on a GPU, what plan_attention() wrote for the same sequences, shapes, kv's dtype and
                                // page_size and window, on a lane of as many SMs; null on the CPU
-  // Instead of y, whose dtype still says how the CPU multiplies. Then the cache may be one of several ranks': on the CPU by
-  // kv.shard, where each token attends to those of its keys that are in it, in blocks of 128 by their places. On a GPU
-  // context_len counts the keys that are in it: also none, for a sequence with one new token.
+  // Instead of y, whose dtype still says how the CPU multiplies. Then the cache may be one of several ranks' (kv.shard):
+  // each token attends to those of its keys that are in it, on the CPU in blocks of 128 by their places. On a GPU without
+  // kv.shard context_len may count the keys of some other part: also none, for a sequence with one new token.
   AttentionSums sums = {};
 };
 

@@ -23,7 +23,7 @@ struct DecodeSequence {
   __device__ DecodeSequence(const DecodeParams& params, int sequence) {
     const PagedSequences& sequences = params.attention.sequences;
     if (sequence >= sequences.num_sequences) return;
-    context_len = sequences.context_len[sequence];
+    context_len = params.attention.kv.count(sequences.context_len[sequence]);
     first_token = sequences.query_start[sequence];
     num_new = sequences.query_start[sequence + 1] - first_token;
     const int rows = num_new * params.group;

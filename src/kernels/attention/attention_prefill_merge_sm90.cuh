@@ -10,6 +10,7 @@
 #include "base/checked.h"
 #include "device/launch_sm90.cuh"
 #include "kernels/attention/attention.h"
+#include "kernels/attention/attention_decode_output_sm90.cuh"
 #include "kernels/attention/attention_sm90_rows.cuh"
 #include "kernels/sm90/instructions_sm90.cuh"
 
@@ -29,6 +30,7 @@ struct PrefillParams {
   float score_scale;    // attention.scale * log2(e): weights are powers of two
   int group;            // query heads per KV head
   int min_rows;         // sequences of at most so many rows are skipped
+  int first_row;        // of the step: with its token q, y and sums begin
   bool stores_rows;     // y has the cache's dtype, and eight elements of it are aligned
   int most_splits = 1;  // of a work tile's keys
   std::int32_t* next;   // counts the work tiles beyond the first two of each block; 0 between calls without a timeout
@@ -68,11 +70,30 @@ inline int most_prefill_splits(std::int64_t works, int num_sms, std::int64_t lon
                                                    std::int64_t{kMostPrefillSplits}));
 }
 
+// The place in the cache of the last key that the token at `position` sees; -1: none.
+__device__ inline int last_place(const PrefillParams& params, int position) {
+  return params.attention.kv.count(position + 1) - 1;
+}
+
+// Where the sums of a token of q and a query head lie.
+__device__ inline SumsOfHead sums_of(const AttentionParams& attention, int token, int head) {
+  const PagedKv& kv = attention.kv;
+  const int group = attention.num_heads / kv.num_kv_heads;
+  float* const unit = attention.sums.unit(std::int64_t{token} * kv.num_kv_heads + head / group);
+  return SumsOfHead::in(unit, group, head % group, kv.head_dim);
+}
+
+// Weights are relative to 2^base.
+__device__ inline void store_weights(const SumsOfHead& to, float base, float sum) {
+  *to.m = base * static_cast<float>(M_LN2);
+  *to.l = sum;
+}
+
 // What the prefill kernel has to do of a sequence.
 struct PrefillSequence {
   int rows = 0, tiles = 0;  // tiles: none where it skips the sequence
   int splits = 1;
-  int first_token = 0, first_position = 0;
+  int first_token = 0, first_position = 0;  // among the rows of q; in the sequence
 
   __device__ int works(int num_kv_heads) const { return tiles * num_kv_heads * splits; }
 };
@@ -81,13 +102,14 @@ __device__ inline PrefillSequence prefill_sequence(const PrefillParams& params, 
   const PagedSequences& sequences = params.attention.sequences;
   PrefillSequence found;
   if (sequence >= sequences.num_sequences) return found;
-  found.first_token = sequences.query_start[sequence];
-  const int tokens = sequences.query_start[sequence + 1] - found.first_token;
-  found.first_position = sequences.context_len[sequence] - tokens;
-  found.rows = tokens * params.group;
+  const int first = params.first_row, end = sequences.query_start[sequence + 1];
+  const int begin = max(sequences.query_start[sequence], first);
+  found.first_token = begin - first;
+  found.first_position = sequences.context_len[sequence] - (end - begin);
+  found.rows = (min(end, first + static_cast<int>(params.attention.q.rows)) - begin) * params.group;
   if (found.rows <= params.min_rows) return found;
   found.tiles = ceil_div(found.rows, kPrefillRows);
-  const int visible = found.first_position + 1;  // to the first row, and no row sees fewer
+  const int visible = last_place(params, found.first_position) + 1;  // to the first row, and no row sees fewer
   const int fewest = params.attention.window > 0 ? min(visible, params.attention.window) : visible;
   found.splits = max(1, min(params.most_splits, fewest / kFewestKeysOfSplit));
   return found;
@@ -145,6 +167,14 @@ __device__ void merge_prefill_row(const PrefillParams& params, int token, int he
       o[i].x = fmaf(its_weight, its.x, o[i].x);
       o[i].y = fmaf(its_weight, its.y, o[i].y);
     }
+  }
+  if (params.attention.sums.first != nullptr) {
+    const SumsOfHead to = sums_of(params.attention, token, head);
+#pragma unroll
+    for (int i = 0; i < kPairs; ++i)
+      if (const int d = 2 * lane + 64 * i; d < kHeadDim) *reinterpret_cast<float2*>(to.o + d) = o[i];
+    if (lane == 0) store_weights(to, top, sum);
+    return;
   }
   const Tensor& y = params.attention.y;
   const std::int64_t at = token * y.row_stride + std::int64_t{head} * kHeadDim;

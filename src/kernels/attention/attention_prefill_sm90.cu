@@ -46,7 +46,7 @@ struct WorkTile {
   int first_token = 0;               // of the sequence, among the step's
   int first_position = 0;            // of the sequence's first new token
   int splits = 1, partial = 0;       // whose result is this partial one, if there are several
-  int first_key = 0, last_key = -1;  // of the split, that any of the rows sees
+  int first_key = 0, last_key = -1;  // of the split, that any of the rows sees; by their places in the cache
 
   __device__ int position_of(int row, int group) const { return first_position + min(row, num_rows - 1) / group; }
 };
@@ -98,7 +98,7 @@ __device__ WorkTile find_work_tile(const PrefillParams& params, int index, int& 
       work.first_row = (tiles - 1 - inside / work.splits / heads) * kPrefillRows;
       work.first_token = __shfl_sync(~0u, mine.first_token, holder);
       work.first_position = __shfl_sync(~0u, mine.first_position, holder);
-      work.last_key = work.position_of(work.first_row + kPrefillRows - 1, params.group);
+      work.last_key = last_place(params, work.position_of(work.first_row + kPrefillRows - 1, params.group));
       if (params.attention.window > 0)
         work.first_key = max(0, work.position_of(work.first_row, params.group) - params.attention.window + 1);
       if (work.splits == 1) return work;
@@ -318,11 +318,11 @@ class PrefillRows {
     const int window = params_.attention.window, first_row = work_->first_row + warpgroup_ * kGroupRows;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      last_key_[r] = work_->position_of(row_of(r), params_.group);
+      last_key_[r] = last_place(params_, work_->position_of(row_of(r), params_.group));
       base_[r] = -INFINITY;
       sum_[r] = 0;
     }
-    all_see_to_ = work_->position_of(first_row, params_.group);
+    all_see_to_ = last_place(params_, work_->position_of(first_row, params_.group));
     all_see_from_ = window > 0 ? work_->position_of(first_row + kGroupRows - 1, params_.group) - window + 1 : 0;
   }
 
@@ -456,6 +456,7 @@ class PrefillRows {
 
   __device__ void store() {
     if (work_->splits > 1) return store_partial();
+    if (params_.attention.sums.first != nullptr) return store_sums();
     if constexpr (kHeadDim <= 128)  // larger heads have no registers left for it
       if (params_.stores_rows) return store_rows();
     with_element(params_.attention.y.dtype, [&]<class Y>() { store_as<Y>(); });
@@ -487,6 +488,23 @@ class PrefillRows {
       for (int i = 0; i < kHeadDim / 8; ++i) {
         const float* pair = &o_[i / (kPartColumns / 8)][i % (kPartColumns / 8) * 4 + 2 * r];
         *reinterpret_cast<float2*>(partial.o(row) + 8 * i + lane() % 4 * 2) = {pair[0], pair[1]};
+      }
+    }
+  }
+
+  __device__ void store_sums() {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const float sum = sum_of_row(r);
+      const int row = row_of(r);
+      if (row >= work_->num_rows) continue;
+      const SumsOfHead to = sums_of(params_.attention, work_->first_token + row / params_.group,
+                                    work_->kv_head * params_.group + row % params_.group);
+      if (lane() % 4 == 0) store_weights(to, base_[r], sum);
+#pragma unroll
+      for (int i = 0; i < kHeadDim / 8; ++i) {
+        const float* pair = &o_[i / (kPartColumns / 8)][i % (kPartColumns / 8) * 4 + 2 * r];
+        *reinterpret_cast<float2*>(to.o + 8 * i + lane() % 4 * 2) = {pair[0], pair[1]};
       }
     }
   }
@@ -600,17 +618,20 @@ std::size_t attention_prefill_scratch_bytes(int head_dim) {
 }
 
 bool attention_prefill_takes(const AttentionParams& params) {
+  if (params.sums.first != nullptr && !SumsOfUnits::take(params.sums)) return false;
+  if (params.kv.shard.ranks > 1 && params.window > 0) return false;  // a window may begin anywhere in a part
   return with_head_dim(params.kv.head_dim, [](auto) {}) && copied_by_boxes(params.kv) && takes_groups(params.q, 8) &&
          takes_groups(params.y, 2) && params.scale > 0;
 }
 
-void attention_prefill_sm90(const AttentionParams& params, int min_rows, const Lane& lane) {
+void attention_prefill_sm90(const AttentionParams& params, const PrefillStep& step, const Lane& lane) {
   std::byte* const scratch =
       static_cast<std::byte*>(params.scratch) + attention_decode_scratch_bytes(params.kv.head_dim);
   PrefillParams prefill{.attention = params,
                         .score_scale = params.scale * static_cast<float>(M_LOG2E),
                         .group = params.num_heads / params.kv.num_kv_heads,
-                        .min_rows = min_rows,
+                        .min_rows = step.min_rows,
+                        .first_row = step.first_row,
                         .stores_rows = params.y.dtype == params.kv.dtype && takes_groups(params.y, 8),
                         .next = reinterpret_cast<std::int32_t*>(scratch),
                         .partials = reinterpret_cast<float*>(scratch + kPrefillCounterBytes),
@@ -619,7 +640,7 @@ void attention_prefill_sm90(const AttentionParams& params, int min_rows, const L
   // The most work tiles that any distribution of tokens over the sequences can have.
   const std::int64_t rows = params.q.rows * prefill.group, sequences = params.sequences.num_sequences;
   const std::int64_t tiles = std::min(
-      rows / kPrefillRows + std::min(sequences, rows / (min_rows + 1)),
+      rows / kPrefillRows + std::min(sequences, rows / (step.min_rows + 1)),
       sequences * ceil_div(std::int64_t{params.sequences.max_query_len} * prefill.group, std::int64_t{kPrefillRows}));
   if (tiles == 0) return;
   const std::int64_t works = tiles * params.kv.num_kv_heads;

@@ -11,7 +11,13 @@ std::size_t attention_prefill_scratch_bytes(int head_dim);
 // Whether the kernel takes these shapes, dtypes, strides and alignments.
 bool attention_prefill_takes(const AttentionParams& params);
 
-// Computes the sequences with more than `min_rows` pairs of new token and query head of a KV head; skips others.
-void attention_prefill_sm90(const AttentionParams& params, int min_rows, const Lane& lane);
+// The part of a step that a call computes.
+struct PrefillStep {
+  int first_row = 0;  // with its token q, y and sums begin; they end with q
+  int min_rows = 0;   // sequences with at most so many pairs of new token and query head of a KV head are skipped
+};
+
+// y, or params.sums, over caches that may be one of several ranks'.
+void attention_prefill_sm90(const AttentionParams& params, const PrefillStep& step, const Lane& lane);
 
 }  // namespace heddle

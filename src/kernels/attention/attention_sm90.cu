@@ -18,23 +18,26 @@ namespace {
 constexpr int kSimpleWarps = 8;
 
 // A block computes one token and query head at a time. A warp takes every kSimpleWarps-th key, and its lanes share the
-// head's elements; the warps' sums are merged in order.
+// head's elements; the warps' sums are merged in order. Token 0 is row `first_row` of the step.
 template <int kMaxPerLane>
-__device__ void attend_simply(const AttentionParams& params, int token, int head) {
+__device__ void attend_simply(const AttentionParams& params, int first_row, int token, int head) {
   const PagedKv& kv = params.kv;
   const PagedSequences& sequences = params.sequences;
   const AttentionSums& sums = params.sums;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int group = params.num_heads / kv.num_kv_heads, kv_head = head / group;
 
+  const int row_of_step = first_row + token;
   int sequence = 0, after = sequences.num_sequences;  // the last sequence that begins at this row or before
   while (after - sequence > 1) {
     const int middle = (sequence + after) / 2;
-    (sequences.query_start[middle] <= token ? sequence : after) = middle;
+    (sequences.query_start[middle] <= row_of_step ? sequence : after) = middle;
   }
-  if (token >= sequences.query_start[sequence + 1]) return;  // a row of no sequence, as in padded captured steps
-  const int position = sequences.context_len[sequence] - (sequences.query_start[sequence + 1] - token);
-  const int first = params.window > 0 ? max(0, position - params.window + 1) : 0;
+  const int end_row = sequences.query_start[sequence + 1];
+  if (row_of_step >= end_row) return;  // a row of no sequence, as in padded captured steps
+  const int position = sequences.context_len[sequence] - (end_row - row_of_step);
+  const int first = kv.count(params.window > 0 ? max(0, position - params.window + 1) : 0),
+            end = kv.count(position + 1);  // by their places in this cache
   const std::int32_t* page_table = sequences.pages(sequence);
 
   const std::int64_t q_row = token * params.q.row_stride + std::int64_t{head} * kv.head_dim;
@@ -46,7 +49,7 @@ __device__ void attend_simply(const AttentionParams& params, int token, int head
     o[i] = 0;
   }
   float largest = -INFINITY, sum = 0;
-  for (int j = first + warp; j <= position; j += kSimpleWarps) {
+  for (int j = first + warp; j < end; j += kSimpleWarps) {
     const auto row = static_cast<std::int64_t>(kv.offset(page_table[j / kv.page_size], kv_head, j % kv.page_size));
     float score = 0;
 #pragma unroll
@@ -96,24 +99,25 @@ __device__ void attend_simply(const AttentionParams& params, int token, int head
 }
 
 template <int kMaxPerLane>
-__global__ void __launch_bounds__(kSimpleWarps * 32) attention_simple(const __grid_constant__ AttentionParams params) {
+__global__ void __launch_bounds__(kSimpleWarps * 32)
+    attention_simple(const __grid_constant__ AttentionParams params, int first_row) {
   wait_for_earlier_kernels();
   let_later_kernels_start();
   for (int head = static_cast<int>(blockIdx.y); head < params.num_heads; head += static_cast<int>(gridDim.y))
     for (int token = static_cast<int>(blockIdx.x); token < params.q.rows; token += static_cast<int>(gridDim.x)) {
-      attend_simply<kMaxPerLane>(params, token, head);
+      attend_simply<kMaxPerLane>(params, first_row, token, head);
       __syncthreads();  // before the next row's sums
     }
 }
 
-void attention_simple_sm90(const AttentionParams& params, const Lane& lane) {
+void attention_simple_sm90(const AttentionParams& params, int first_row, const Lane& lane) {
   const LaunchShape shape{.grid = dim3(static_cast<unsigned>(params.q.rows), static_cast<unsigned>(params.num_heads)),
                           .block = dim3(kSimpleWarps * 32),
                           .fit = GridFit::trimmed};
   if (params.kv.head_dim <= 256)
-    launch_sm90("attention", attention_simple<8>, shape, lane, params);
+    launch_sm90("attention", attention_simple<8>, shape, lane, params, first_row);
   else
-    launch_sm90("attention", attention_simple<32>, shape, lane, params);
+    launch_sm90("attention", attention_simple<32>, shape, lane, params, first_row);
 }
 
 }  // namespace
@@ -168,8 +172,13 @@ void attention_sm90(const AttentionParams& params, const Lane& lane) {
   if (params.sums.first == nullptr && attention_latent_takes(params)) return attention_latent_sm90(params, lane);
   const Kernels kernels = kernels_for(params);
   if (kernels.decode) attention_decode_sm90(params, kMostDecodeRows, lane);
-  if (kernels.prefill) attention_prefill_sm90(params, kMostDecodeRows, lane);
-  if (!kernels.decode && !kernels.prefill) attention_simple_sm90(params, lane);
+  if (kernels.prefill) attention_prefill_sm90(params, {.min_rows = kMostDecodeRows}, lane);
+  if (!kernels.decode && !kernels.prefill) attention_simple_sm90(params, 0, lane);
+}
+
+void attention_sums_of_rows_sm90(const AttentionParams& params, int first_row, const Lane& lane) {
+  if (attention_prefill_takes(params)) return attention_prefill_sm90(params, {.first_row = first_row}, lane);
+  attention_simple_sm90(params, first_row, lane);
 }
 
 }  // namespace heddle

@@ -45,7 +45,6 @@ void kv_write_cpu(const KvWriteParams& params, ThreadPool& pool) {
 
 void kv_write(const KvWriteParams& params, const Lane& lane) {
   require_paged_kv(params.kv, params.sequences, params.k.rows, "kv_write");
-  require_shard(params.kv, lane.stream, "kv_write");
   const std::int64_t columns = std::int64_t{params.kv.num_kv_heads} * params.kv.head_dim;
   require_activation(params.k, params.k.rows, columns, "kv_write", "k",
                      activations_on(lane.stream, ActivationDTypes::float32));

@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(kWriteThreads) write_packs(const __grid_consta
                 (pack - head * packs_of_head) * kPackElements;
 #pragma unroll
     for (int j = 0; j < kTokens; ++j)
-      if (first + j < tokens) store_pack(pages + slots[j], unpack(held[j]));
+      if (first + j < tokens && slots[j] != kNoSlot) store_pack(pages + slots[j], unpack(held[j]));
   };
   for (int piece = static_cast<int>(blockIdx.y) * kWriteThreads; piece < 2 * packs;
        piece += static_cast<int>(gridDim.y) * kWriteThreads)
@@ -60,6 +60,7 @@ __global__ void __launch_bounds__(kWriteThreads) write_elements(const __grid_con
   const int columns = static_cast<int>(params.k.columns);
   for (int token = static_cast<int>(blockIdx.x); token < params.k.rows; token += static_cast<int>(gridDim.x)) {
     const std::int64_t slot = slot_of(params.sequences, params.kv, token);
+    if (slot == kNoSlot) continue;
     for (int i = blockIdx.y * kWriteThreads + threadIdx.x; i < 2 * columns; i += gridDim.y * kWriteThreads) {
       const bool is_key = i < columns;
       const int column = is_key ? i : i - columns, head = column / params.kv.head_dim;

@@ -81,7 +81,6 @@ void latent_kv_write(const LatentKvWriteParams& params, const Lane& lane) {
   const PagedKv& kv = params.kv;
   const Tensor &q = params.q, &latent = params.latent, &query = params.query;
   require_paged_kv(kv, params.sequences, q.rows, "latent_kv_write");
-  require_shard(kv, lane.stream, "latent_kv_write");
   require(kv.num_kv_heads == 1, "latent_kv_write: the cache has {} heads, expected one latent", kv.num_kv_heads);
   require(params.rope_dim > 0 && params.rope_dim % 2 == 0 && params.rope_dim <= kMostRopeDim &&
               params.rope_dim < kv.head_dim,

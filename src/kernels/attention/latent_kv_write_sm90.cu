@@ -38,11 +38,12 @@ __device__ void write_row(const LatentKvWriteParams& params, int token) {
       b = from[1];
     }
     if (copies) latent = *element<T>(params.latent, token, i);
-    if (copies) store_element(kv.keys, slot + i, kv.dtype, sm90::widened(latent));
+    if (copies && slot != kNoSlot) store_element(kv.keys, slot + i, kv.dtype, sm90::widened(latent));
     if (!rotates) continue;
     float low = sm90::widened(a), high = sm90::widened(b);
     rotate_pair(rotation, low, high);
     if (is_key) {
+      if (slot == kNoSlot) continue;
       store_element(kv.keys, slot + latent_dim + 2 * pair, kv.dtype, low);
       store_element(kv.keys, slot + latent_dim + 2 * pair + 1, kv.dtype, high);
     } else {

@@ -26,7 +26,7 @@ struct PagedKv {
   int page_size = 0;  // in tokens, >= 1, not necessarily a power of two
   int head_dim = 0;
   DType dtype = DType::float32;
-  KvShard shard = {};  // of several ranks: on the CPU
+  KvShard shard = {};  // whose part it is
 
   // Whether the token at a position is in this cache, and its place in the sequence's slots here.
   constexpr bool has(int position) const { return shard.ranks == 1 || zigzag().owner(position) == shard.rank; }

@@ -13,7 +13,6 @@ void rope_kv_write(const RopeKvWriteParams& params, const Lane& lane) {
   const PagedKv& kv = params.kv;
   const Tensor &q = params.q, &k = params.k, &v = params.v;
   require_paged_kv(kv, params.sequences, q.rows, "rope_kv_write");
-  require_shard(kv, lane.stream, "rope_kv_write");
   require(kv.head_dim % 2 == 0, "rope_kv_write: head_dim is {}, expected an even number", kv.head_dim);
   require(q.columns % kv.head_dim == 0, "rope_kv_write: q has {} columns: not a multiple of head_dim {}", q.columns,
           kv.head_dim);

@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(kRopeKvWriteThreads)
         if (head < q_heads) {
           store_pack(place(head), a);
           store_pack(place(head) + half, b);
-        } else {
+        } else if (slot != kNoSlot) {
           store_pack(place_in_cache(head), stored_as<T>(a));
           store_pack(place_in_cache(head) + half, stored_as<T>(b));
         }

@@ -15,6 +15,7 @@ std::vector<std::byte> cache_bytes(const Elements& elements, DType dtype) {
 
 struct GpuAppendCase {
   int num_kv_heads, head_dim, page_size;
+  KvShard shard = {};
 };
 
 // What the CPU writes, and nothing else: all other bytes of the cache are NaN before and after.
@@ -32,7 +33,8 @@ void expect_cpu_bytes(const GpuAppendCase& c, const std::vector<TestSequence>& s
       context_len(std::span(host.context_len, count)),
       page_table(std::span(host.page_table, count * static_cast<std::size_t>(host.page_table_stride)));
   GpuArray<std::byte> keys(cache_bytes(cache.keys(), dtype)), values(cache_bytes(cache.values(), dtype));
-  PagedKv kv = cache.kv();
+  PagedKv kv = cache.kv(), kv_of_cpu = cache.kv();
+  kv.shard = kv_of_cpu.shard = c.shard;
   kv.keys = keys.data();
   kv.values = values.data();
   const PagedSequences there{query_start.data(), context_len.data(), page_table.data(), host.num_sequences,
@@ -41,7 +43,7 @@ void expect_cpu_bytes(const GpuAppendCase& c, const std::vector<TestSequence>& s
     kv_write({x.column_slice(0, columns), x.column_slice(columns, columns), pages, sequences}, stream);
   };
   on_gpu([&](Stream& stream) { write(fused_there, kv, there, stream); });
-  on_cpu(1, [&](Stream& stream) { write(fused, cache.kv(), host, stream); });
+  on_cpu(1, [&](Stream& stream) { write(fused, kv_of_cpu, host, stream); });
   EXPECT_EQ(keys.values(), cache_bytes(cache.keys(), dtype));
   EXPECT_EQ(values.values(), cache_bytes(cache.values(), dtype));
 }
@@ -52,6 +54,13 @@ TEST_F(KvWriteOnGpu, WritesWhatTheCpuWritesAndNothingElse) {
     for (const DType in : kDTypes)
       for (const DType dtype : kDTypes)
         for (const GpuRows::Placement placement : kPlacements) expect_cpu_bytes(c, shape, in, dtype, placement);
+}
+
+TEST_F(KvWriteOnGpu, WritesOfDividedPositionsItsOwnAlone) {
+  const std::vector<TestSequence> shape = {{15, 1}, {16, 16}, {17, 2}, {1, 1}, {150, 149}};
+  for (int rank = 0; rank < 3; ++rank)
+    for (const GpuAppendCase c : {GpuAppendCase{3, 7, 3, {rank, 3}}, {8, 128, 16, {rank, 3}}})
+      for (const DType dtype : kDTypes) expect_cpu_bytes(c, shape, DType::float32, dtype, {});
 }
 
 // More sequences than a block has threads, some of which bring nothing.

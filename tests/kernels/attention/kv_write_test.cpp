@@ -51,6 +51,34 @@ TEST(KvWrite, WritesRoundedRowsIntoTheirSlotsAndNothingElse) {
   }
 }
 
+// In pages of which the ranks take turns: all that each writes, and where.
+TEST(KvWrite, OfDividedPositionsEachIsWrittenByItsOwnerAlone) {
+  constexpr int kPage = 4, kDim = 6, kRanks = 3;
+  const std::vector<TestSequence> shape = {{2, 2}, {50, 47}, {13, 1}};
+  int written = 0;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    const Sequences cache({1, kDim, kPage, DType::float32}, shape);
+    PagedKv kv = cache.kv();
+    kv.shard = {rank, kRanks};
+    const Rows k = Rows::random(cache.num_tokens(), kDim, 1), v = Rows::random(cache.num_tokens(), kDim, 2);
+    std::vector<std::byte> keys = bytes_of(cache.keys(), DType::float32);
+    std::int64_t token = 0;
+    for (int s = 0; s < static_cast<int>(shape.size()); ++s) {
+      const TestSequence& sequence = shape[static_cast<std::size_t>(s)];
+      for (int p = sequence.context_len - sequence.num_new_tokens; p < sequence.context_len; ++p, ++token) {
+        const int round = p / kPage / kRanks, turn = p / kPage % kRanks;
+        if ((round % 2 == 0 ? turn : kRanks - 1 - turn) != rank) continue;
+        const int place = round * kPage + p % kPage;
+        std::memcpy(keys.data() + cache.element(s, place, 0) * sizeof(float), k.row(token), kDim * sizeof(float));
+        ++written;
+      }
+    }
+    on_cpu(2, [&](Stream& stream) { kv_write({k, v, kv, cache.view()}, stream); });
+    EXPECT_EQ(bytes_of(cache.keys(), DType::float32), keys) << rank;
+  }
+  EXPECT_EQ(written, 50);
+}
+
 TEST(KvWrite, FindsTheSequenceOfEveryPiece) {
   // Wide rows, so that pieces are a few tokens and begin within and between sequences, empty ones among them.
   const std::vector<TestSequence> shape = {{3, 0}, {30, 30}, {2, 0}, {2, 0}, {9, 9}, {5, 1}, {1, 0}};

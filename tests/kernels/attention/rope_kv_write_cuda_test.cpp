@@ -11,6 +11,7 @@ using RopeKvWriteOnGpu = OnGpu;
 
 struct GpuRopeKvWriteCase {
   int num_heads, num_kv_heads, head_dim, page_size;
+  KvShard shard = {};
 };
 
 std::vector<std::byte> bytes_of_pages(const Elements& elements, DType dtype) {
@@ -45,7 +46,8 @@ void expect_bits_of_cpu(const GpuRopeKvWriteCase& c, const std::vector<TestSeque
         positions_there(positions);
     const GpuArray<float> inv_freq_there(inv_freq);
     GpuArray<std::byte> keys(bytes_of_pages(cache.keys(), dtype)), values(bytes_of_pages(cache.values(), dtype));
-    PagedKv kv = cache.kv();
+    PagedKv kv = cache.kv(), kv_of_cpu = cache.kv();
+    kv.shard = kv_of_cpu.shard = c.shard;
     kv.keys = keys.data();
     kv.values = values.data();
     const Tensor x = there;
@@ -76,7 +78,7 @@ void expect_bits_of_cpu(const GpuRopeKvWriteCase& c, const std::vector<TestSeque
     const Rows narrow = rounded(expected, in);
     on_cpu(1, [&](Stream& stream) {
       kv_write({Tensor(narrow).column_slice(heads, kv_heads), Tensor(narrow).column_slice(heads + kv_heads, kv_heads),
-                cache.kv(), host},
+                kv_of_cpu, host},
                stream);
     });
     EXPECT_EQ(keys.values(), bytes_of_pages(cache.keys(), dtype));
@@ -99,6 +101,13 @@ TEST_F(RopeKvWriteOnGpu, GivesTheBitsOfTheCpu) {
     for (const DType in : kDTypes)
       for (const DType dtype : kDTypes)
         for (const GpuRows::Placement placement : kPlacements) expect_bits_of_cpu(c, shape, in, dtype, placement);
+}
+
+TEST_F(RopeKvWriteOnGpu, WritesOfDividedPositionsItsOwnAlone) {
+  const std::vector<TestSequence> shape = {{15, 1}, {16, 16}, {17, 2}, {1, 1}, {150, 149}};
+  for (int rank = 0; rank < 3; ++rank)
+    for (const GpuRopeKvWriteCase c : {GpuRopeKvWriteCase{3, 3, 14, 3, {rank, 3}}, {32, 8, 128, 16, {rank, 3}}})
+      for (const DType dtype : kDTypes) expect_bits_of_cpu(c, shape, dtype, dtype, {});
 }
 
 // So many that a block takes all heads of a token.
