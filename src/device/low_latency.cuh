@@ -12,6 +12,9 @@
 // Packets are relaxed. What orders the epochs of one rank is the end of a kernel: its loads and stores are performed
 // before those of the next kernel. On the CPU the end of a task is a fence (kernel_end.h).
 //
+// What a lane does when a packet is late, or is not whole, is a function apart. A call of little data takes less time than its
+// code takes to come from memory, if all of that lay between its instructions.
+//
 // A caller's memory on one rank (InboxMemory) has
 //   inbox, buffer_bytes   kInboxBuffers buffers of so many bytes, a multiple of 16, in the symmetric heap
 //   blocks                [kMostBlocks] counters `epoch` and `used_bytes`, which only this rank's kernels access
@@ -21,6 +24,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "device/apart.h"
 #include "device/one_sided.h"
 #include "device/packet.cuh"
 #include "device/unrolled.cuh"
@@ -77,6 +81,16 @@ struct FloatSlots {
   }
 };
 
+// Waits for the code beside a packet whose first word is `word`, and sets it back to 0. Returns 0 when the wait has given up.
+HEDDLE_HOST_DEVICE_APART std::uint8_t take_escape_code(WaitLimit limit, WaitReason reason, std::uint8_t* place,
+                                                       const std::uint64_t* word) {
+  std::uint8_t code = 0;
+  const auto has_come = [&](std::uint64_t) { return (code = atomic_load<Order::relaxed>(place)) != 0; };
+  if (!spin_until(limit, reason, word, 0, has_come)) return 0;
+  atomic_store<Order::relaxed>(place, 0);
+  return code;
+}
+
 // Packets of the inboxes for bytes that arrive unchanged.
 struct ByteSlots {
   Packet* first;
@@ -103,10 +117,9 @@ struct ByteSlots {
     for (int k = 0; k < kAtOnce; ++k) {
       if ((escaped >> k & 1) == 0) continue;
       const std::size_t at = static_cast<std::size_t>(from + k) * stride;
-      std::uint8_t code = 0;
-      const auto has_come = [&](std::uint64_t) { return (code = atomic_load<Order::relaxed>(codes + at)) != 0; };
-      if (!spin_until(peers.waits, why(peers, from + k, tag), &first[at].words[0], 0, has_come)) return false;
-      atomic_store<Order::relaxed>(codes + at, 0);
+      const std::uint8_t code =
+          take_escape_code(peers.waits, why(peers, from + k, tag), codes + at, &first[at].words[0]);
+      if (code == 0) return false;
       all |= std::uint64_t{code} << (8 * k);
     }
     unrolled<kAtOnce>([&](auto k) { packets[k] = unescaped(packets[k], static_cast<unsigned>(all >> (8 * k))); });
@@ -185,12 +198,13 @@ HEDDLE_HOST_DEVICE void push_to_each(const G& group, const P& peers, const Slots
     }
 }
 
-// One lane's wait for a packet that did not arrive at once, whose trace is the caller's; false when the wait has given up.
-template <PeerAddressing P>
-HEDDLE_HOST_DEVICE bool wait_for_packet(const P& peers, int from, Tag tag, const Packet* place) {
+// One lane's wait for a packet that did not arrive at once; false when the wait has given up.
+HEDDLE_HOST_DEVICE_APART bool wait_for_packet(WaitLimit limit, WaitReason reason, const Packet* place) {
   const auto has_come = [](std::uint64_t observed) { return observed != kEmpty; };
+  TracedPeerWait wait(limit, reason);
+  wait.begin();
   for (const std::uint64_t& word : place->words)
-    if (!spin_until(peers.waits, why(peers, from, tag), &word, 0, has_come, Untraced())) return false;
+    if (!spin_until(limit, reason, &word, 0, has_come, Untraced())) return false;
   return true;
 }
 
@@ -200,29 +214,21 @@ template <int kAtOnce, PeerAddressing P, class Slots, class Awaited>
 HEDDLE_HOST_DEVICE bool receive_some(const P& peers, Tag tag, const Slots& places, std::size_t stride, int first,
                                      const Awaited& awaited, Packet (&packets)[kAtOnce]) {
 #ifdef __CUDA_ARCH__
-  constexpr int kQuickLooks = 4096;
+  const int quick_looks = peers.waits.log == nullptr ? 4096 : 0;
 #else
-  constexpr int kQuickLooks = 8;
+  constexpr int quick_looks = 8;
 #endif
-  const auto place = [&](int k) { return places.first + static_cast<std::size_t>(first + k) * stride; };
-  const WaitReason reason = why(peers, first, tag);
-  TracedPeerWait wait(peers.waits, reason);
+  const auto place = [&](int k) { return places.first + static_cast<std::size_t>(k) * stride; };
   for (int looks = 0;; ++looks) {
-    bool all = true;
+    int late = -1;
     unrolled<kAtOnce>([&](auto k) {
-      if (awaited(first + k)) packets[k] = look(place(k));
+      if (awaited(first + k)) packets[k] = look(place(first + k));
     });
-    unrolled<kAtOnce>([&](auto k) { all = all && (!awaited(first + k) || arrived(packets[k])); });
-    if (all) return places.unescape(peers, tag, first, stride, packets);
-    int late = first;  // before the trace has its say, for which packets would stay in registers
     unrolled<kAtOnce>([&](auto k) {
       if (awaited(first + k) && !arrived(packets[k])) late = first + k;
     });
-    if (looks == 0) wait.begin();
-    if (wait.is_open()) wait.is_for(peers.world_rank(late));
-    if (looks < kQuickLooks) continue;
-    for (int k = 0; k < kAtOnce; ++k)
-      if (awaited(first + k) && !wait_for_packet(peers, first + k, tag, place(k))) return false;
+    if (late < 0) return places.unescape(peers, tag, first, stride, packets);
+    if (looks >= quick_looks && !wait_for_packet(peers.waits, why(peers, late, tag), place(late))) return false;
   }
 }
 
