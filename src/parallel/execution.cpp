@@ -12,8 +12,9 @@ TransferLane::TransferLane(Stream of, const Lane& whole, int most_sms)
       computed_{Event(stream_.device()), Event(stream_.device())},
       exchanged_{Event(stream_.device()), Event(stream_.device())} {
   if (!on_gpu()) return;
-  require(whole.num_sms >= 2 && most_sms >= 1, "a lane of {} SMs cannot give any to transfers", whole.num_sms);
-  transfer_sms_ = std::clamp(most_sms, 1, whole.num_sms / 2);
+  require(most_sms >= 0, "transfers of {} SMs", most_sms);
+  require(whole.num_sms >= 2, "a lane of {} SMs cannot give any to transfers", whole.num_sms);
+  transfer_sms_ = std::min(most_sms, whole.num_sms / 2);
 }
 
 Lane TransferLane::compute_of(const Lane& whole) const {

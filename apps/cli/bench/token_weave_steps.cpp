@@ -61,6 +61,7 @@ std::unique_ptr<StepRunner> runner_of(const ModelOptions& model, TpMode mode, co
   RankModels ranks = load(*open_model(options.model), options, engine);
   SplitOptions split{.kind = SplitKind::smart, .min_tokens = 1};
   split.transfer_sms = options.transfer_sms.value_or(split.transfer_sms);
+  if (mode == TpMode::no_comm) split.transfer_sms = 0;  // nothing crosses ranks, so computation has all SMs
   return std::make_unique<StepRunner>(std::move(ranks), cases, engine.threads, 0, split, engine.tables);
 }
 
