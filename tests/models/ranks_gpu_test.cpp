@@ -9,12 +9,14 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "base/error.h"
 #include "engine/rank_group.h"
+#include "fused/all_reduce_norm/all_reduce_norm.h"
 #include "gpu_here.h"
 #include "weights/synthetic_model.h"
 
@@ -261,31 +263,50 @@ struct ModeOnOneGpu {
   TpMode mode;
   int ranks;
   Cut cut = Cut::none;
+  std::optional<AllReduceNormRegime> regime = {};  // of all steps
 };
 
-class ModesOnOneGpu : public SharedGpu, public testing::WithParamInterface<ModeOnOneGpu> {};
+class ModesOnOneGpu : public SharedGpu, public testing::WithParamInterface<ModeOnOneGpu> {
+ protected:
+  RankModels ranks_of(const ModeOnOneGpu& mode, const StepLimits& steps) const {
+    RankModels ranks = ranks_in(mode.mode, mode.ranks, steps);
+    if (mode.regime)
+      for (std::size_t rank = 0; rank < ranks.size(); ++rank)
+        ranks[rank].world->all_reduce_norm(static_cast<int>(rank))->force(mode.regime);
+    return ranks;
+  }
+};
 
-// Prompts are pipelined sums, steps of few tokens one_shot ones; then all steps are replayed, and another group's are computed.
+// By themselves prompts have two-phase sums, steps of few tokens one-shot ones. Pipelined ones are direct, as the rows of a step
+// are symmetric. Afterwards all steps are replayed, and another group's are computed.
 TEST_P(ModesOnOneGpu, GiveTheLogitsOfOneRankAndTheSameBitsAgain) {
-  const auto& [mode, count, cut] = GetParam();
+  const Cut cut = GetParam().cut;
   ExecutorLimits limits = limits_;
   if (cut == Cut::halves) limits.step.max_parts = kMostParts;
-  RankGroup one(ranks(1), limits_, 1), several(ranks_in(mode, count, limits.step), limits, 1);
+  RankGroup one(ranks(1), limits_, 1), several(ranks_of(GetParam(), limits.step), limits, 1);
   const auto expected = logits_of_course(one), found = logits_of_course(several, cut);
-  expect_near(found, expected, count);
+  expect_near(found, expected, GetParam().ranks);
   for (int course = 0; course < 3; ++course)
     EXPECT_EQ(differences(logits_of_course(several, cut), found), "") << course;
-  RankGroup others(ranks_in(mode, count, limits.step), limits, 1);
+  RankGroup others(ranks_of(GetParam(), limits.step), limits, 1);
   EXPECT_EQ(differences(logits_of_course(others, cut), found), "");
 }
+
+constexpr AllReduceNormRegime kDirect = AllReduceNormRegime::pipelined;
 
 INSTANTIATE_TEST_SUITE_P(, ModesOnOneGpu,
                          testing::Values(ModeOnOneGpu{TpMode::symmetric, 2}, ModeOnOneGpu{TpMode::symmetric, 4},
                                          ModeOnOneGpu{TpMode::fused, 2}, ModeOnOneGpu{TpMode::fused, 4},
                                          ModeOnOneGpu{TpMode::weave, 2, Cut::halves},
-                                         ModeOnOneGpu{TpMode::weave, 4, Cut::halves}),
+                                         ModeOnOneGpu{TpMode::weave, 4, Cut::halves},
+                                         ModeOnOneGpu{TpMode::fused, 2, Cut::none, kDirect},
+                                         ModeOnOneGpu{TpMode::fused, 4, Cut::none, kDirect},
+                                         ModeOnOneGpu{TpMode::weave, 2, Cut::halves, kDirect},
+                                         ModeOnOneGpu{TpMode::weave, 4, Cut::halves, kDirect}),
                          [](const auto& test) {
-                           return fmt::format("{}_with_{}_ranks", name_of(test.param.mode), test.param.ranks);
+                           const ModeOnOneGpu& mode = test.param;
+                           return fmt::format("{}_with_{}_ranks{}", name_of(mode.mode), mode.ranks,
+                                              mode.regime ? fmt::format("_{}", name_of(*mode.regime)) : "");
                          });
 
 // Throws in the given step of its rank, or lets its host sleep there.
