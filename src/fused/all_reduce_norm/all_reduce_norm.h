@@ -34,6 +34,8 @@
 
 namespace heddle {
 
+struct NormForm;  // norm_form.h
+
 enum class AllReduceNormRegime : std::uint8_t { one_shot, two_phase, pipelined };
 std::string_view name_of(AllReduceNormRegime regime);  // "one_shot"
 std::optional<AllReduceNormRegime> all_reduce_norm_regime_named(std::string_view name);
