@@ -95,8 +95,8 @@ TEST(ModeChoice, FusesSumsOnGpusWhereTheyWereNotMeasured) {
 
 TEST(ChoiceTables, UntunedSmallStepsOfSequenceAreFusedOnGpus) {
   for (const TpMode mode : {TpMode::standard, TpMode::fused, TpMode::weave})
-    EXPECT_TRUE(untuned_sums(mode, gpu).empty()) << name_of(mode);
-  EXPECT_TRUE(untuned_sums(TpMode::sequence, cpu).empty());
+    EXPECT_TRUE(untuned_sums(mode, DeviceKind::cuda).empty()) << name_of(mode);
+  EXPECT_TRUE(untuned_sums(TpMode::sequence, DeviceKind::cpu).empty());
   const ChoiceTables tables{.forms = untuned_sums(TpMode::sequence, DeviceKind::cuda), .sums = {}};
   for (const int tokens : {1, 2047}) EXPECT_EQ(choices_for(tables, tokens, 100).sums, SumForm::fused);
   for (const int tokens : {2048, 1 << 20}) EXPECT_EQ(choices_for(tables, tokens, 100).sums, SumForm::sharded);
