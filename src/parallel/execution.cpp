@@ -15,6 +15,7 @@ TransferLane::TransferLane(Stream of, const Lane& whole, int most_sms)
   require(most_sms >= 0, "transfers of {} SMs", most_sms);
   require(whole.num_sms >= 2, "a lane of {} SMs cannot give any to transfers", whole.num_sms);
   transfer_sms_ = std::min(most_sms, whole.num_sms / 2);
+  lane_sms_ = transfer_sms_ > 0 ? transfer_sms_ : whole.num_sms;
 }
 
 Lane TransferLane::compute_of(const Lane& whole) const {

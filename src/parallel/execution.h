@@ -14,10 +14,10 @@ namespace heddle {
 class TransferLane {
  public:
   // `of` is the lane's stream. On a GPU: what computation leaves of `whole` to transfers while a step is in two parts, at
-  // most `most_sms` and half of them; 0 where nothing is to be transferred, and lane() has one all the same.
+  // most `most_sms` and half of them; 0: none, for steps in which nothing waits for a peer: both lanes have all SMs.
   TransferLane(Stream of, const Lane& whole, int most_sms);
 
-  Lane lane() { return on_gpu() ? Lane(stream_, transfer_sms_ > 0 ? transfer_sms_ : 1) : Lane(stream_); }
+  Lane lane() { return on_gpu() ? Lane(stream_, lane_sms_) : Lane(stream_); }
   Lane compute_of(const Lane& whole) const;  // without the SMs of transfers
 
   // What is enqueued on `compute` so far is what an exchange of the part needs.
@@ -33,7 +33,8 @@ class TransferLane {
   bool on_gpu() const { return stream_.device().kind == DeviceKind::cuda; }
 
   Stream stream_;
-  int transfer_sms_ = 0;
+  int transfer_sms_ = 0;  // that computation does without
+  int lane_sms_ = 0;
   std::array<Event, kMostParts> computed_;
   std::array<Event, kMostParts> exchanged_;
 };
