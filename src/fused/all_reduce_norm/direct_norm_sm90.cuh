@@ -190,6 +190,7 @@ struct DirectNormKernel {
             normed = row;
             continue;
           }
+          sm90::fence_async_proxy();  // TMA writes a later row's share here (tma_ring.h)
           __syncwarp();
           if (leads()) barriers.share_empty[share.slot].arrive();
         }
