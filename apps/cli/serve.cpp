@@ -44,6 +44,7 @@ struct ServeCommand {
   int drain_seconds = 30;
   int request_seconds = 3600;
   int step_seconds = 300;
+  std::optional<int> hold_percent;
   bool no_prefix_cache = false;
   bool log_requests = false;
   std::string tool_format = "auto";
@@ -52,6 +53,7 @@ struct ServeCommand {
 };
 
 constexpr int kDefaultSequences = 256;
+constexpr int kGpuHoldPercent = 50;  // docs/notes/serving.md
 
 // On a GPU, else the first requests would wait for each size of step.
 void warm(Engine& engine, const EngineOptions& options) {
@@ -184,9 +186,11 @@ int serve(const ServeCommand& command) {
 
   ModelOptions model = command.model;
   model.max_sequences = service.max_sequences;
+  const bool on_gpu = device_of(*source, model).kind == DeviceKind::cuda;
+  const PromptHold hold{.percent = command.hold_percent.value_or(on_gpu ? kGpuHoldPercent : 0)};
   const Engine* engine_made = nullptr;  // the server's, and its loop's alone until that has ended
-  const auto make_engine = [&source, &engine_made, model, prefix_cache = !command.no_prefix_cache] {
-    EngineOptions engine{.max_sequences = *model.max_sequences, .prefix_cache = prefix_cache};
+  const auto make_engine = [&source, &engine_made, model, hold, prefix_cache = !command.no_prefix_cache] {
+    EngineOptions engine{.max_sequences = *model.max_sequences, .prefix_cache = prefix_cache, .hold = hold};
     RankModels ranks = load(*source, model, engine);
     auto made = std::make_unique<Engine>(std::move(ranks), engine);
     if (made->device().kind == DeviceKind::cuda) warm(*made, engine);
@@ -233,6 +237,11 @@ void add_server_options(CLI::App& app, ServeCommand& command) {
                          "A step of the engine that takes so long counts as lost: every request fails; 0: no limit",
                          {.min = 0, .max = 1 << 30})
       ->default_str("300");
+  add_number_option<int>(
+      app, "--hold-prompts", command.hold_percent,
+      "While more than 32 answers run, new prompts wait until they are so many percent of all: tokens "
+      "come more evenly, first tokens later; 0: never; default 50 on a GPU, 0 on the CPU",
+      {.min = 0, .max = 100});
   app.add_flag("--no-prefix-cache", command.no_prefix_cache, "Keep no keys and values of ended requests");
   app.add_flag("--log-requests", command.log_requests, "A line for each answer: tokens and seconds, never texts");
   app.add_option("--tool-format", command.tool_format, "How the model writes calls of tools")

@@ -66,8 +66,8 @@ void EngineLoop::give_up(const std::string& reason) {
     give_up_reason_ = reason;
     snapshot_.state = LoopState::failed;
     snapshot_.failure = reason;
+    given_up_ = true;
   }
-  given_up_ = true;
   callbacks_.state_changed();
 }
 
@@ -107,10 +107,13 @@ void EngineLoop::run() {
     set_state(LoopState::failed, error.what());
   }
   Inbox inbox;
-  while (wait_for_work(inbox)) {
-    take(inbox);
-    if (engine_ && current_.state == LoopState::running) step();
-    publish(false);
+  for (bool goes_on = true; goes_on;) {
+    try {
+      goes_on = wait_for_work(inbox);
+      if (goes_on) turn(inbox);
+    } catch (const std::exception& error) {  // beside a step, which has guards of its own: memory is short, say
+      break_down(error.what());
+    }
   }
   fail_all("the server stops");
   set_state(LoopState::stopped);
@@ -119,9 +122,21 @@ void EngineLoop::run() {
   end_.notify_all();
 }
 
+void EngineLoop::turn(Inbox& inbox) {
+  take(inbox);
+  if (engine_ && current_.state == LoopState::running) step();
+  publish(false);
+}
+
+// What the loop knows of its tickets, and the engine of its sequences, cannot be relied on.
+void EngineLoop::break_down(const std::string& reason) {
+  if (!given_up_) give_up(reason);
+  see_give_up();
+}
+
 bool EngineLoop::wait_for_work(Inbox& inbox) {
   const bool busy = engine_ && current_.state == LoopState::running && !engine_->idle();
-  if (!busy) publish(true);
+  if (!busy && !given_up_) publish(true);
   std::unique_lock lock(mutex_);
   if (!busy) wakeup_.wait(lock, [&] { return inbox_.stop || !inbox_.requests.empty() || !inbox_.cancelled.empty(); });
   inbox = std::exchange(inbox_, Inbox{.stop = inbox_.stop});
@@ -224,7 +239,6 @@ void EngineLoop::publish(bool now) {
   const auto time = Clock::now();
   if (!now && time - published_ < kPublishPeriod) return;
   published_ = time;
-  if (current_.state == LoopState::running) see_give_up();
   current_.requests.clear();
   if (engine_) {
     current_.engine = engine_->status();
@@ -233,6 +247,10 @@ void EngineLoop::publish(bool now) {
         current_.requests.push_back({found->second, progress});
   }
   const std::lock_guard lock(mutex_);
+  if (given_up_ && current_.state == LoopState::running) {
+    current_.state = LoopState::failed;
+    current_.failure = give_up_reason_;
+  }
   snapshot_ = current_;
 }
 

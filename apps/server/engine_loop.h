@@ -67,8 +67,9 @@ struct LoopSnapshot {
 class EngineLoop {
  public:
   struct Callbacks {
-    std::function<void(LoopOutputs)> deliver;  // called on the loop's thread; must not throw or block for long
-    std::function<void()> state_changed;       // likewise
+    // Called on the loop's thread; must not block for long. If it throws, outputs are lost, and the state is failed.
+    std::function<void(LoopOutputs)> deliver;
+    std::function<void()> state_changed;  // on any thread; must not throw or block for long
   };
 
   // `make_engine` runs on the loop's thread; what it throws leads to the state failed.
@@ -110,6 +111,8 @@ class EngineLoop {
 
   void run();
   bool wait_for_work(Inbox& inbox);  // false: stop
+  void turn(Inbox& inbox);
+  void break_down(const std::string& reason);
   void take(Inbox& inbox);
   void submit_one(LoopRequest& request);
   void step();

@@ -49,10 +49,21 @@ void HttpServer::Impl::load_tls() {
   tls->set_options(asio::ssl::context::default_workarounds | asio::ssl::context::no_sslv2 |
                    asio::ssl::context::no_sslv3 | asio::ssl::context::no_tlsv1 | asio::ssl::context::no_tlsv1_1 |
                    asio::ssl::context::single_dh_use);
+  // Without a callback, OpenSSL would ask on the terminal, and the server would wait for it.
+  const auto encrypted = std::make_shared<bool>(false);
+  tls->set_password_callback([encrypted](std::size_t, asio::ssl::context::password_purpose) {
+    *encrypted = true;
+    return std::string();
+  });
   error_code error;
   tls->use_certificate_chain_file(options.tls->certificate, error);
   if (error) throw_error<InputError>("{}: no certificate in PEM: {}", options.tls->certificate, error.message());
   tls->use_private_key_file(options.tls->key, asio::ssl::context::pem, error);
+  if (error && *encrypted)
+    throw_error<InputError>(
+        "{0}: the private key is encrypted, and nobody is asked for its passphrase: give it decrypted, in a file that "
+        "the server alone may read (umask 077; openssl pkey -in {0} -out FILE)",
+        options.tls->key);
   if (error)
     throw_error<InputError>("{}: no private key in PEM that fits {}: {}", options.tls->key, options.tls->certificate,
                             error.message());

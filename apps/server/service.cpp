@@ -55,18 +55,13 @@ Service::Service(ServiceOptions options, Tokenizer tokenizer, std::optional<Mode
     });
   };
   loop_ = std::make_unique<EngineLoop>(
-      std::move(make_engine), EngineLoop::Callbacks{.deliver =
-                                                        [this, on_server](LoopOutputs outputs) {
-                                                          auto shared =
-                                                              std::make_shared<LoopOutputs>(std::move(outputs));
-                                                          on_server([this, shared] { deliver(std::move(*shared)); });
-                                                        },
-                                                    .state_changed =
-                                                        [this, on_server] {
-                                                          on_server([this] {
-                                                            if (state_changed_) state_changed_(loop_->state());
-                                                          });
-                                                        }});
+      std::move(make_engine),
+      EngineLoop::Callbacks{.deliver =
+                                [this, on_server](LoopOutputs outputs) {
+                                  auto shared = std::make_shared<LoopOutputs>(std::move(outputs));
+                                  on_server([this, shared] { deliver(std::move(*shared)); });
+                                },
+                            .state_changed = [this, on_server] { on_server([this] { take_state(loop_->state()); }); }});
 }
 
 Service::~Service() {
@@ -295,7 +290,12 @@ void Service::check_step() {
   const std::string reason = fmt::format("a step has not returned for {} s (--step-seconds)",
                                          std::chrono::duration<double>(options_.step_limit).count());
   loop_->give_up(reason);
-  fail_all(ApiError(500, "the engine has failed: " + reason));
+}
+
+// A loop that has failed may have lost what it had to say about some requests.
+void Service::take_state(LoopState state) {
+  if (state == LoopState::failed) fail_all(ApiError(500, "the engine has failed: " + loop_->snapshot().failure));
+  if (state_changed_) state_changed_(state);
 }
 
 void Service::drain(std::function<void()> drained) {

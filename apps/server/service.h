@@ -98,6 +98,7 @@ class Service {
   void watch_time();
   void end_late();
   void check_step();
+  void take_state(LoopState state);
   void check_drained();
   void fail_all(const ApiError& error);
 

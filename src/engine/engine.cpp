@@ -118,7 +118,8 @@ Engine::Engine(RankModels ranks, const EngineOptions& options)
                           .max_sequences = limits_.step.max_sequences,
                           .max_samples = limits_.step.max_samples,
                           .page_size = limits_.page_size,
-                          .prefix_cache = options.prefix_cache}),
+                          .prefix_cache = options.prefix_cache,
+                          .hold = options.hold}),
       sampler_(model_shape().vocab_size),
       overlaps_(num_ranks() == 1 && (options.overlap == Overlap::on ||
                                      (options.overlap == Overlap::automatic && device().kind == DeviceKind::cuda))) {

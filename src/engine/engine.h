@@ -45,6 +45,7 @@ struct EngineOptions {
   std::optional<std::int64_t> max_context;
   // Pages of ended requests stay, for requests of the same owner that begin with the same tokens, until pages run short.
   bool prefix_cache = false;
+  PromptHold hold = {};  // for servers; nothing waits by default
   // Of several ranks: which steps are computed in two parts, one of which computes while the other's sums cross ranks
   // (TokenWeave).
   SplitOptions split = {};

@@ -114,6 +114,7 @@ void Scheduler::plan(StepPlan& plan) {
       break;
     }
   }
+  decide_on_hold(plan);
   while (num_running() < limits_.max_sequences) {
     const std::size_t next = next_waiting();
     if (next == waiting_.size() || waiting_[next]->paused) break;
@@ -125,6 +126,17 @@ void Scheduler::plan(StepPlan& plan) {
     --owners_[running_.back()->goals.owner].num_waiting;
     if (!schedule(*running_.back(), room, plan)) break;
   }
+  takes_prompts_ = takes_prompts_ && !waiting_.empty();
+}
+
+// `plan` has the running sequences alone.
+void Scheduler::decide_on_hold(const StepPlan& plan) {
+  const PromptHold& hold = limits_.hold;
+  const bool computes_prompt = plan.tokens.size() > plan.sequences.size();
+  const int all = num_running() + num_waiting();
+  takes_prompts_ = takes_prompts_ || computes_prompt || num_running() <= hold.most_running ||
+                   plans_held_ >= hold.most_plans || 100 * num_waiting() >= hold.percent * all;
+  plans_held_ = takes_prompts_ || waiting_.empty() ? 0 : plans_held_ + 1;
 }
 
 // The index of the waiting sequence that runs next: a preempted one, else the first that may start of the owner who has
@@ -144,11 +156,19 @@ std::size_t Scheduler::next_waiting() {
   return best;
 }
 
-// False while another sequence still computes the prompt of both.
-bool Scheduler::may_start(const Sequence& waiting) {
-  if (!waiting.goals.same_prompt_as) return true;
-  const Sequence* leader = find(*waiting.goals.same_prompt_as);
-  return leader == nullptr || leader->computed >= waiting.prompt_length - 1;
+// False while another sequence still computes the prompt of both, and while new prompts wait for each other.
+bool Scheduler::may_start(Sequence& waiting) {
+  const Sequence* leader = waiting.goals.same_prompt_as ? find(*waiting.goals.same_prompt_as) : nullptr;
+  if (leader != nullptr && leader->computed < waiting.prompt_length - 1) return false;
+  return takes_prompts_ || is_brief(waiting);
+}
+
+// Looks once, not in each plan: a prefix that becomes known later ends no wait.
+bool Scheduler::is_brief(Sequence& waiting) {
+  if (!waiting.brief)
+    waiting.brief =
+        static_cast<int>(waiting.tokens.size()) - reusable_pages(waiting).length() <= limits_.hold.brief_tokens;
+  return *waiting.brief;
 }
 
 // The part of a waiting sequence's beginning that is in the cache already.

@@ -39,9 +39,20 @@ struct Sequence {
   bool paused = false;     // compute nothing until it is removed or started over
   bool preempted = false;  // has lost its pages, and goes first when there are some
   PrefixCache::Chain cached;
+  std::optional<bool> brief;  // has PromptHold::brief_tokens to compute at most; nothing until that counts
 
   // Tokens that still have to be computed.
   int pending() const { return static_cast<int>(tokens.size()) - computed - (goals.samples ? 0 : 1); }
+};
+
+// New prompts may wait for each other, because each step with a prompt delays the tokens of all that decode: fewer such
+// steps lower the time between tokens, and raise that to the first (docs/notes/serving.md). Once they go, they go until none
+// waits. Sequences that have run before, and samples of a prompt that is computed, do not wait.
+struct PromptHold {
+  int percent = 0;         // they go once they are so many of all sequences; 0: they do not wait
+  int most_plans = 32;     // or once so many plans were made without them
+  int most_running = 32;   // or while no more than so many sequences run
+  int brief_tokens = 128;  // a prompt with so few tokens to compute does not wait, because its step hardly takes longer
 };
 
 struct SchedulerLimits {
@@ -50,6 +61,7 @@ struct SchedulerLimits {
   int max_samples = 64;    // rows of logits per step, at least max_sequences
   int page_size = 32;
   bool prefix_cache = false;  // pages stay when a sequence ends, for others that begin with the same tokens
+  PromptHold hold = {};
 };
 
 // Sums since the start.
@@ -59,12 +71,13 @@ struct SchedulerCounters {
   std::int64_t num_prefix_hits = 0;     // those of them that were found
 };
 
-// First come, first served among the sequences of one owner. Between owners, the one that has been served least goes first:
-// a virtual counter for each counts its computed tokens, those of answers twice (VTC; Sheng et al., Fairness in Serving
-// Large Language Models, OSDI 2024, algorithm 1). A running sequence runs until it is removed, unless pages run out: then the youngest loses
-// its pages and waits again, with its tokens. Scheduling does not change the tokens of a sequence, because the results
-// of a step do not depend on the other sequences in it. Ended sequences may be kept: one that begins with the same
-// tokens then reuses their pages, with the same result. Kept sequences lose their pages before running or waiting ones.
+// First come, first served among the sequences of one owner, but for brief prompts while others are held. Between owners,
+// the one that has been served least goes first: a virtual counter for each counts its computed tokens, those of answers
+// twice (VTC; Sheng et al., Fairness in Serving Large Language Models, OSDI 2024, algorithm 1). A running sequence runs
+// until it is removed, unless pages run out: then the youngest loses its pages and waits again, with its tokens. Scheduling
+// does not change the tokens of a sequence, because the results of a step do not depend on the other sequences in it. Ended
+// sequences may be kept: one that begins with the same tokens then reuses their pages, with the same result. Kept sequences
+// lose their pages before running or waiting ones.
 class Scheduler {
  public:
   Scheduler(PageAllocator& pages, SchedulerLimits limits);
@@ -113,7 +126,9 @@ class Scheduler {
   Room room_in(const StepPlan& plan) const;
   bool schedule(Sequence& sequence, Room room, StepPlan& plan);
   std::size_t next_waiting();
-  bool may_start(const Sequence& waiting);
+  void decide_on_hold(const StepPlan& plan);
+  bool may_start(Sequence& waiting);
+  bool is_brief(Sequence& waiting);
   bool find_pages(Sequence& waiting);
   PageTable reusable_pages(Sequence& waiting);
   bool give_way() { return kept_.give_way() || prefixes_.give_way(); }
@@ -121,6 +136,8 @@ class Scheduler {
 
   PageAllocator& pages_;
   SchedulerLimits limits_;
+  bool takes_prompts_ = true;                      // new prompts go; SchedulerLimits::hold decides
+  int plans_held_ = 0;                             // in a row, without them
   std::deque<std::unique_ptr<Sequence>> running_;  // oldest first
   std::deque<std::unique_ptr<Sequence>> waiting_;
   KeptSequences kept_;

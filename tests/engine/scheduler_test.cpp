@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <numeric>
+#include <random>
 
 #include "base/error.h"
 
@@ -138,6 +140,166 @@ TEST(Scheduler, TheYoungestGivesWayWhenPagesRunOut) {
     EXPECT_EQ(tokens, expected);
   }
   EXPECT_EQ(pages.num_free(), 6);
+}
+
+// Holds prompts of more than 4 tokens while more than two sequences run, until half of all wait or for 5 plans.
+constexpr SchedulerLimits kHolds{.max_tokens = 64,
+                                 .max_sequences = 16,
+                                 .page_size = 4,
+                                 .hold = {.percent = 50, .most_plans = 5, .most_running = 2, .brief_tokens = 4}};
+
+std::vector<std::int64_t> requests_of(const StepPlan& plan) {
+  std::vector<std::int64_t> ids;
+  for (const StepSequence& sequence : plan.sequences) ids.push_back(sequence.request);
+  return ids;
+}
+
+std::vector<std::int64_t> next_step(Scheduler& scheduler) {
+  StepPlan plan;
+  scheduler.plan(plan);
+  run(scheduler, plan);
+  return requests_of(plan);
+}
+
+// Sequences 1 to `count`, with prompts of 8 tokens, decode.
+void let_decode(Scheduler& scheduler, int count) {
+  for (int id = 1; id <= count; ++id) scheduler.add(id, prompt(8, 100 * id), {});
+  next_step(scheduler);
+}
+
+TEST(Scheduler, NewPromptsWaitWhileManyDecodeAndGoTogether) {
+  PageAllocator pages(100);
+  Scheduler scheduler(pages, kHolds);
+  let_decode(scheduler, 3);
+  scheduler.add(4, prompt(8), {});
+  EXPECT_THAT(next_step(scheduler), testing::ElementsAre(1, 2, 3));
+  scheduler.add(5, prompt(8), {});
+  EXPECT_THAT(next_step(scheduler), testing::ElementsAre(1, 2, 3));
+  EXPECT_EQ(scheduler.num_waiting(), 2);
+  scheduler.add(6, prompt(8), {});
+  EXPECT_THAT(next_step(scheduler), testing::ElementsAre(1, 2, 3, 4, 5, 6));
+  scheduler.add(7, prompt(8), {});
+  EXPECT_THAT(next_step(scheduler), testing::ElementsAre(1, 2, 3, 4, 5, 6)) << "the next ones wait again";
+}
+
+TEST(Scheduler, PromptsThatGoTogetherGoUntilNoneWaits) {
+  PageAllocator pages(100);
+  SchedulerLimits limits = kHolds;
+  limits.max_tokens = 16;
+  Scheduler scheduler(pages, limits);
+  let_decode(scheduler, 2);
+  next_step(scheduler);
+  scheduler.add(3, prompt(14), {});
+  EXPECT_THAT(next_step(scheduler), testing::ElementsAre(1, 2, 3));
+  for (int id = 4; id < 8; ++id) scheduler.add(id, prompt(13), {});
+  EXPECT_THAT(next_step(scheduler), testing::ElementsAre(1, 2, 3, 4));  // the step is full, and no prompt is left over
+  EXPECT_THAT(next_step(scheduler), testing::ElementsAre(1, 2, 3, 4, 5)) << "though fewer than half wait now";
+}
+
+TEST(Scheduler, APromptThatWaitsAloneGoesAfterSoManyPlans) {
+  PageAllocator pages(100);
+  Scheduler scheduler(pages, kHolds);
+  let_decode(scheduler, 3);
+  for (int id = 4; id < 6; ++id) {
+    scheduler.add(id, prompt(8), {});
+    for (int plan = 0; plan < 5; ++plan) EXPECT_EQ(next_step(scheduler).back(), id - 1);
+    EXPECT_EQ(next_step(scheduler).back(), id);
+  }
+}
+
+TEST(Scheduler, APromptDoesNotWaitWhereFewSequencesRun) {
+  PageAllocator pages(100);
+  Scheduler scheduler(pages, kHolds);
+  let_decode(scheduler, 2);
+  scheduler.add(3, prompt(8), {});
+  EXPECT_THAT(next_step(scheduler), testing::ElementsAre(1, 2, 3));
+  scheduler.add(4, prompt(8), {});
+  EXPECT_THAT(next_step(scheduler), testing::ElementsAre(1, 2, 3));
+  scheduler.remove(1);
+  EXPECT_THAT(next_step(scheduler), testing::ElementsAre(2, 3, 4));
+}
+
+TEST(Scheduler, AStepThatComputesAPromptAnywayTakesMore) {
+  PageAllocator pages(100);
+  SchedulerLimits limits = kHolds;
+  limits.max_tokens = 16;
+  Scheduler scheduler(pages, limits);
+  let_decode(scheduler, 2);
+  scheduler.add(3, prompt(20), {});
+  EXPECT_THAT(next_step(scheduler), testing::ElementsAre(1, 2, 3));
+  scheduler.add(4, prompt(8), {});
+  EXPECT_THAT(next_step(scheduler), testing::ElementsAre(1, 2, 3, 4));
+}
+
+TEST(Scheduler, APromptWithLittleToComputeDoesNotWait) {
+  PageAllocator pages(100);
+  SchedulerLimits limits = kHolds;
+  limits.prefix_cache = true;
+  Scheduler scheduler(pages, limits);
+  let_decode(scheduler, 4);
+  std::vector<std::int32_t> more = prompt(8, 100);  // the first's
+  more.resize(12, 7);
+  scheduler.add(5, more, {.owner = 1});  // who has never asked for it
+  scheduler.add(6, more, {});
+  scheduler.add(7, prompt(4, 900), {});
+  EXPECT_THAT(next_step(scheduler), testing::ElementsAre(1, 2, 3, 4, 6, 7));
+  EXPECT_EQ(scheduler.counters().num_prefix_hits, 8);
+}
+
+TEST(Scheduler, SamplesOfAComputedPromptDoNotWait) {
+  PageAllocator pages(100);
+  Scheduler scheduler(pages, kHolds);
+  let_decode(scheduler, 3);
+  scheduler.add(4, prompt(8, 100), {.same_prompt_as = 1});
+  EXPECT_THAT(next_step(scheduler), testing::ElementsAre(1, 2, 3, 4));
+}
+
+TEST(Scheduler, APreemptedSequenceDoesNotWaitWithNewPrompts) {
+  PageAllocator pages(16);
+  Scheduler scheduler(pages, kHolds);
+  let_decode(scheduler, 5);
+  for (int plan = 0; plan < 4; ++plan) EXPECT_THAT(next_step(scheduler), testing::ElementsAre(1, 2, 3, 4, 5));
+  EXPECT_THAT(next_step(scheduler), testing::ElementsAre(1, 2, 3, 4)) << "the fifth gives its pages up";
+  scheduler.remove(1);
+  EXPECT_THAT(next_step(scheduler), testing::ElementsAre(2, 3, 4, 5));
+}
+
+TEST(Scheduler, TheNextPromptWaitsAnewAfterACancelledOne) {
+  PageAllocator pages(100);
+  Scheduler scheduler(pages, kHolds);
+  let_decode(scheduler, 3);
+  scheduler.add(4, prompt(8), {});
+  for (int plan = 0; plan < 4; ++plan) next_step(scheduler);
+  scheduler.remove(4);
+  next_step(scheduler);
+  scheduler.add(5, prompt(8), {});
+  for (int plan = 0; plan < 5; ++plan) EXPECT_THAT(next_step(scheduler), testing::ElementsAre(1, 2, 3));
+  EXPECT_THAT(next_step(scheduler), testing::ElementsAre(1, 2, 3, 5));
+}
+
+// Of two owners, while brief prompts overtake others and answers end at any time.
+TEST(Scheduler, NoPromptWaitsForMorePlansThanItMay) {
+  PageAllocator pages(1000);
+  SchedulerLimits limits = kHolds;
+  limits.max_tokens = 1000;
+  limits.max_sequences = limits.max_samples = 100;
+  Scheduler scheduler(pages, limits);
+  std::mt19937 random(1);
+  std::map<std::int64_t, int> waits;
+  std::int64_t next_id = 0;
+  int longest = 0;
+  for (int plan = 0; plan < 3000; ++plan) {
+    if (random() % 3 == 0) {
+      scheduler.add(next_id, prompt(random() % 4 == 0 ? 3 : 9, static_cast<int>(random() % 1000)),
+                    {.owner = random() % 2});
+      waits[next_id++] = 0;
+    }
+    const std::vector<std::int64_t> step = next_step(scheduler);
+    for (const std::int64_t id : step) waits.erase(id);
+    for (auto& [id, wait] : waits) longest = std::max(longest, ++wait);
+    if (step.size() > 8 || (!step.empty() && random() % 4 == 0)) scheduler.remove(step[random() % step.size()]);
+  }
+  EXPECT_EQ(longest, 5);
 }
 
 TEST(Scheduler, ASequenceThatCannotFitAloneIsAnErrorNotALoop) {

@@ -4,7 +4,11 @@
 
 #include <chrono>
 #include <memory>
+#include <mutex>
+#include <new>
+#include <optional>
 #include <thread>
+#include <utility>
 
 #include "base/error.h"
 #include "server/loopback.h"
@@ -15,17 +19,6 @@ namespace {
 
 using nlohmann::json;
 using testing::HasSubstr;
-
-// Waits until `condition` holds, for 30 s at most.
-template <class Condition>
-bool eventually(Condition condition) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(120);
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > end) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  return true;
-}
 
 json stream_of(int max_tokens) {
   json body = story(max_tokens);
@@ -64,21 +57,34 @@ TEST(Server, ASecondStopEndsStreamsWithAnError) {
 // The answer is beyond what the system's buffers hold, and its client begins to read after the server has been stopped.
 TEST(Server, StoppingWaitsForAnswersThatAreBeingWritten) {
   auto server = std::make_unique<Running>();
-  const std::size_t num_tokens = 1'500'000;
-  const json id = server->post("/tokenize", {{"prompt", " little"}, {"add_special_tokens", false}}).json()["tokens"][0];
-  const std::string text = server->post("/detokenize", {{"tokens", {id}}}).json()["prompt"];
-  const std::string number = id.dump();
-  std::string body = "{\"tokens\":[" + number;
-  body.reserve(16 + (number.size() + 1) * num_tokens);
-  for (std::size_t i = 1; i < num_tokens; ++i) body.append(",").append(number);
+  const LongAnswer answer(*server);
   const Connection connection(server->port());
-  connection.send(http_text("POST", "/detokenize", body + "]}"));
+  connection.send(answer.request);
   const std::string first = connection.read_some();
   server->stop();
   std::this_thread::sleep_for(std::chrono::milliseconds(500));
   const Reply reply = parse_reply(first + connection.read_all(120));
   EXPECT_EQ(reply.status, 200);
-  EXPECT_GE(reply.body.size(), num_tokens * text.size());
+  EXPECT_GE(reply.body.size(), answer.fewest_bytes);
+}
+
+TEST(Server, AnswersThatOutliveTheTimeToStopEndWithAnError) {
+  ServeOptions options;
+  options.drain_limit = std::chrono::seconds(1);
+  Running server(options);
+  server.steps().blocked = true;
+  const Connection stream(server.port()), whole(server.port());
+  stream.send(http_text("POST", "/v1/completions", stream_of(20).dump()));
+  const std::string first = stream.read_some();
+  whole.send(http_text("POST", "/v1/completions", story().dump()));
+  EXPECT_TRUE(eventually([&] { return server.live()["queue"]["outstanding"] == 2; }));
+  server.stop();
+  const auto events = parse_reply(first + stream.read_all()).events();
+  ASSERT_FALSE(events.empty());
+  EXPECT_EQ(events.back()["error"]["type"], "service_unavailable_error");
+  EXPECT_THAT(events.back()["error"]["message"].get<std::string>(), HasSubstr("its time to finish is over"));
+  EXPECT_EQ(parse_reply(whole.read_all()).status, 503);
+  server.steps().blocked = false;
 }
 
 TEST(Server, SaysThatItStopsUntilAnswersHaveEnded) {
@@ -206,6 +212,24 @@ TEST(Server, AFailedStepFailsItsRequestsAndNoOthers) {
   EXPECT_EQ(server.live()["state"], "failed");
 }
 
+TEST(Server, ACancelledAnswersPagesAreFreeAfterTheStepThatRuns) {
+  Running server;
+  server.steps().blocked = true;
+  Connection connection(server.port());
+  connection.send(http_text("POST", "/v1/completions", stream_of(400).dump()));
+  EXPECT_TRUE(eventually([&] { return server.loop().step_time().count() > 0; }));
+  connection.close();
+  EXPECT_TRUE(eventually([&] { return server.live()["queue"]["outstanding"] == 0; }));
+  server.steps().blocked = false;
+  LoopSnapshot after;
+  EXPECT_TRUE(eventually([&] {
+    after = server.loop().snapshot();
+    return after.num_steps > 0 && after.engine.num_running == 0;
+  }));
+  EXPECT_EQ(after.num_steps, 1);
+  EXPECT_EQ(after.engine.num_pages, after.engine.num_free_pages + after.engine.num_cached_pages);
+}
+
 TEST(Server, AModelThatCannotBeLoadedEndsIt) {
   ServeOptions options;
   options.handles_signals = false;
@@ -249,6 +273,79 @@ TEST(Server, AStepThatDoesNotReturnIsFoundAtTheEnd) {
   EXPECT_FALSE(server.loop().stop_within(std::chrono::milliseconds(50)));
   server.steps().blocked = false;
   EXPECT_TRUE(server.loop().stop_within(std::chrono::seconds(120)));
+}
+
+// Keeps a status.
+class Told : public Responder {
+ public:
+  void respond(HttpResponse response) override { status = response.status; }
+  void begin(const HttpResponse& head) override { status = head.status; }
+  void write(std::string) override {}
+  void end() override {}
+  void on_disconnect(std::function<void()>) override {}
+  int status = 0;
+};
+
+// A service whose server's thread and workers are the test's thread.
+class LoneService {
+ public:
+  LoneService() {
+    ServiceOptions options;
+    options.model_names = {"demo"};
+    ServedModel model = demo_model(4, std::int64_t{64} << 20, std::make_shared<Steps>());
+    const auto later = [this](std::function<void()> action) {
+      const std::lock_guard lock(mutex_);
+      if (std::this_thread::get_id() != thread_ && std::exchange(fails_, false)) throw std::bad_alloc();
+      actions_.push_back(std::move(action));
+    };
+    service_.emplace(options, std::move(model.tokenizer), std::move(model.chat_template), model.defaults,
+                     std::move(model.make_engine),
+                     Threads{.server = later, .worker = later, .later = [](std::chrono::milliseconds, auto) {}});
+    EXPECT_TRUE(eventually([&] { return service_->loop().state() == LoopState::running; }));
+  }
+
+  // What the engine's thread next hands to the server's throws.
+  void fail_once() {
+    const std::lock_guard lock(mutex_);
+    fails_ = true;
+  }
+
+  int status_of(const std::string& path, const json& body) {
+    const auto told = std::make_shared<Told>();
+    service_->handle({.method = "POST", .path = path, .body = body.dump()}, told);
+    EXPECT_TRUE(eventually([&] {
+      run_actions();
+      return told->status != 0;
+    }));
+    return told->status;
+  }
+
+  LoopState state() { return service_->loop().state(); }
+
+ private:
+  void run_actions() {
+    std::vector<std::function<void()>> actions;
+    {
+      const std::lock_guard lock(mutex_);
+      actions.swap(actions_);
+    }
+    for (const auto& action : actions) action();
+  }
+
+  const std::thread::id thread_ = std::this_thread::get_id();
+  std::mutex mutex_;
+  bool fails_ = false;
+  std::vector<std::function<void()>> actions_;
+  std::optional<Service> service_;  // last: its loop uses the others
+};
+
+TEST(Service, AFaultOfTheEnginesThreadBesideAStepFailsRequests) {
+  LoneService service;
+  EXPECT_EQ(service.status_of("/v1/completions", story()), 200);
+  service.fail_once();
+  EXPECT_EQ(service.status_of("/v1/completions", story()), 500);
+  EXPECT_EQ(service.state(), LoopState::failed);
+  EXPECT_EQ(service.status_of("/v1/completions", story()), 500);
 }
 
 }  // namespace

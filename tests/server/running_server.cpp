@@ -15,14 +15,19 @@ using nlohmann::json;
 
 const std::filesystem::path kModel = std::filesystem::path(HEDDLE_SOURCE_DIR) / "assets/demo-llama";
 
+constexpr std::int32_t kEnd = 1;  // the model's end token
+
 class FaultyModel : public Model {
  public:
   explicit FaultyModel(std::shared_ptr<Steps> steps)
       : model_(load_model(Checkpoint(kModel), {})), steps_(std::move(steps)) {}
   const ModelShape& shape() const override { return model_->shape(); }
   Tensor run(const StepTensors& step, const KvPages& kv, Arena& arena, const Execution& execution) override {
-    if (execution.compute.dry_run == nullptr) meet_fault();
-    return model_->run(step, kv, arena, execution);
+    if (execution.compute.dry_run != nullptr) return model_->run(step, kv, arena, execution);
+    meet_fault();
+    const Tensor logits = model_->run(step, kv, arena, execution);
+    if (logits.rows > 0 && !steps_->answer.empty()) dictate(logits, execution.compute.stream);
+    return logits;
   }
 
  private:
@@ -36,6 +41,13 @@ class FaultyModel : public Model {
     throw Failure("a step that fails");
   }
 
+  void dictate(const Tensor& logits, Stream& stream) {
+    constexpr float kCertain = 1e4F;
+    float* logit = static_cast<float*>(logits.data) + steps_->answer.front();
+    stream.enqueue([logit](ThreadPool&) { *logit += kCertain; });
+    steps_->answer.pop_front();
+  }
+
   std::unique_ptr<Model> model_;
   std::shared_ptr<Steps> steps_;
 };
@@ -46,7 +58,7 @@ ServedModel demo_model(int max_sequences, std::int64_t kv_bytes, const std::shar
   return {
       .tokenizer = Tokenizer::load(kModel),
       .chat_template = ModelChatTemplate::load(kModel),
-      .defaults = {.sampling = {}, .eos_ids = {1}},
+      .defaults = {.sampling = {}, .eos_ids = {kEnd}},
       .make_engine = [max_sequences, kv_bytes, steps] {
         return std::make_unique<Engine>(
             std::make_unique<FaultyModel>(steps),
@@ -67,6 +79,12 @@ Running::~Running() {
   thread_.join();
 }
 
+void Running::let_answer(const std::string& text) {
+  const json tokens = post("/tokenize", {{"prompt", text}, {"add_special_tokens", false}}).json()["tokens"];
+  steps_->answer = tokens.get<std::deque<std::int32_t>>();
+  steps_->answer.push_back(kEnd);
+}
+
 json Running::idle() const {
   for (int i = 0; i < 1000; ++i) {
     json state = live();
@@ -75,6 +93,18 @@ json Running::idle() const {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   return {};
+}
+
+LongAnswer::LongAnswer(const Running& server) {
+  constexpr std::size_t kTokens = 1'500'000;
+  const json id = server.post("/tokenize", {{"prompt", " little"}, {"add_special_tokens", false}}).json()["tokens"][0];
+  const std::string text = server.post("/detokenize", {{"tokens", {id}}}).json()["prompt"];
+  const std::string number = id.dump();
+  std::string body = "{\"tokens\":[" + number;
+  body.reserve(16 + (number.size() + 1) * kTokens);
+  for (std::size_t i = 1; i < kTokens; ++i) body.append(",").append(number);
+  request = http_text("POST", "/detokenize", body + "]}");
+  fewest_bytes = kTokens * text.size();
 }
 
 json story(int max_tokens) {

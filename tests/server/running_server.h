@@ -2,7 +2,9 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -20,6 +22,8 @@ struct Steps {
   std::atomic<int> num_failures = 0;  // so many steps throw
   std::atomic<Fault> fault = Fault::failure;
   std::atomic<bool> blocked = false;  // while it is true, steps do not return
+  std::deque<std::int32_t>
+      answer;  // the next tokens of the one request that runs, where they are allowed; set while none does
 };
 
 ServedModel demo_model(int max_sequences, std::int64_t kv_bytes, const std::shared_ptr<Steps>& steps);
@@ -37,6 +41,9 @@ class Running {
     return ask(port(), "POST", path, body.dump(), headers);
   }
   Steps& steps() { return *steps_; }
+  // The next request's answer, and the model's end token after it.
+  void let_answer(const std::string& text);
+  int num_connections() const { return server_->http().num_connections(); }
   EngineLoop& loop() { return server_->service().loop(); }
   nlohmann::json live() const { return get("/live").json(); }
   // Waits until no answer is under way and the engine has taken notice.
@@ -47,6 +54,24 @@ class Running {
   std::unique_ptr<Server> server_;
   std::thread thread_;
 };
+
+// A request whose answer is beyond what the system's buffers hold.
+struct LongAnswer {
+  explicit LongAnswer(const Running& server);
+  std::string request;
+  std::size_t fewest_bytes = 0;  // of the answer
+};
+
+// Waits until `condition` holds, for 120 s at most.
+template <class Condition>
+bool eventually(Condition condition) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(120);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return true;
+}
 
 // A request for a completion, the same each time.
 nlohmann::json story(int max_tokens = 12);

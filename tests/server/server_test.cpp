@@ -184,6 +184,47 @@ TEST(Server, AnswersHaveTheFormThatTheyAreAskedFor) {
   EXPECT_EQ(server.post("/v1/completions", body).status, 400);
 }
 
+TEST(Server, ReasoningIsApartFromTheAnswer) {
+  ServeOptions options;
+  options.service.reasons = true;
+  Running server(options);
+  json body{{"messages", {{{"role", "user"}, {"content", "How late is it?"}}}}, {"max_tokens", 100}};
+  server.let_answer("<think>It is dark.</think>It is late.");
+  const json message = server.post("/v1/chat/completions", body).json()["choices"][0]["message"];
+  EXPECT_EQ(message.value("reasoning_content", ""), "It is dark.") << message;
+  EXPECT_EQ(message["content"], "It is late.");
+  server.let_answer("<think>It is dark.</think>It is late.");
+  body["stream"] = true;
+  std::string reasoning, content;
+  for (const json& event : server.post("/v1/chat/completions", body).events()) {
+    const json delta = event["choices"][0]["delta"];
+    if (delta.contains("reasoning_content")) {
+      EXPECT_EQ(content, "");
+      reasoning += delta["reasoning_content"].get<std::string>();
+    } else if (delta.contains("content") && delta["content"].is_string()) {
+      content += delta["content"].get<std::string>();
+    }
+  }
+  EXPECT_EQ(reasoning, "It is dark.");
+  EXPECT_EQ(content, "It is late.");
+}
+
+TEST(Server, AJsonObjectIsAllThatAnAnswerSaysIfItMayBeNothingElse) {
+  Running server;
+  json body{{"messages", {{{"role", "user"}, {"content", "Who is it?"}}}},
+            {"max_tokens", 100},
+            {"response_format", {{"type", "json_object"}}}};
+  server.let_answer(R"({"name": "Ada", "ages": [1, 2]} she said.)");
+  const json choice = server.post("/v1/chat/completions", body).json()["choices"][0];
+  EXPECT_EQ(json::parse(choice["message"]["content"].get<std::string>()),
+            json::parse(R"({"name": "Ada", "ages": [1, 2]})"));
+  EXPECT_EQ(choice["finish_reason"], "stop");
+  server.let_answer("Ada");
+  body["max_tokens"] = 1;
+  const json begun = server.post("/v1/chat/completions", body).json()["choices"][0];
+  EXPECT_THAT(begun["message"]["content"].get<std::string>(), testing::StartsWith("{"));
+}
+
 // The calls of a streamed answer: name and arguments, joined.
 std::vector<std::pair<std::string, std::string>> calls_of(const std::vector<json>& events) {
   std::vector<std::pair<std::string, std::string>> calls;
@@ -398,6 +439,65 @@ TEST(Server, LimitsOfHeadAndBodyAreErrors) {
   const Connection slow(server.port());
   slow.send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{");
   EXPECT_EQ(slow.read_all(5), "");  // closed after body_limit, long before 5 s
+}
+
+TEST(Server, AnIdleConnectionIsClosed) {
+  ServeOptions options;
+  options.http.idle_limit = std::chrono::milliseconds(500);
+  Running server(options);
+  const Connection silent(server.port()), slow(server.port()), kept(server.port());
+  slow.send("GET /health HTTP/1.1\r\nHost");
+  kept.send("GET /health HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_EQ(silent.read_all(60), "");
+  EXPECT_EQ(slow.read_all(60), "");
+  EXPECT_EQ(parse_reply(kept.read_all(60)).status, 200);
+  EXPECT_TRUE(eventually([&] { return server.num_connections() == 0; }));
+}
+
+TEST(Server, AClientThatTakesNothingOfItsAnswerIsLeft) {
+  ServeOptions options;
+  options.http.write_limit = std::chrono::milliseconds(200);
+  Running server(options);
+  const LongAnswer answer(server);
+  const Connection connection(server.port());
+  connection.send(answer.request);
+  ASSERT_FALSE(connection.read_some().empty());
+  EXPECT_TRUE(eventually([&] { return server.num_connections() == 0; }));
+  EXPECT_LT(connection.read_all().size(), answer.fewest_bytes);
+}
+
+TEST(Server, AnAnswerThatWaitsForASlowClientIsBounded) {
+  ServeOptions options;
+  options.http.max_unsent_bytes = 16;  // less than a piece has
+  Running server(options);
+  json body = story(400);
+  body["stream"] = true;
+  EXPECT_THAT(server.post("/v1/completions", body).events(), testing::IsEmpty());
+  EXPECT_EQ(server.idle()["totals"]["cancelled"], 1);
+}
+
+TEST(Server, LogsHaveCountsAndNoTexts) {
+  std::vector<std::string> lines;  // of the server's thread
+  ServeOptions options;
+  options.note = options.http.note = options.service.log = [&](const std::string& line) { lines.push_back(line); };
+  auto server = std::make_unique<Running>(options);
+  json body = story(30);
+  body["prompt"] = "The magic word is xyzzy";
+  server->let_answer("plugh");
+  EXPECT_EQ(server->post("/v1/completions", body).json()["choices"][0]["text"].get<std::string>().substr(0, 5),
+            "plugh");
+  body["stream"] = true;
+  server->post("/v1/completions", body);
+  server->post("/v1/chat/completions", {{"messages", {{{"role", "user"}, {"content", "xyzzy"}}}}, {"max_tokens", 3}});
+  server->steps().num_failures = 1;
+  server->post("/v1/completions", body);
+  server->post("/v1/completions", {{"prompt", "xyzzy"}, {"max_tokens", -1}});
+  server->post("/v1/completions", {{"prompt", "xyzzy"}, {"stop", {{"xyzzy", 1}}}});
+  server.reset();
+  std::string all;
+  for (const std::string& line : lines) all += line + "\n";
+  EXPECT_THAT(all, HasSubstr("1 answers, "));
+  EXPECT_THAT(all, testing::Not(testing::AnyOf(HasSubstr("xyzzy"), HasSubstr("plugh"), HasSubstr("magic"))));
 }
 
 TEST(Server, KeepsConnectionsForFurtherRequests) {

@@ -11,6 +11,13 @@ server=
 trap '[ -z "$server" ] || kill "$server" 2>/dev/null; rm -rf "$folder"' EXIT
 openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=IP:127.0.0.1 \
   -keyout "$folder/key.pem" -out "$folder/cert.pem" 2>/dev/null
+openssl pkey -in "$folder/key.pem" -aes256 -passout pass:secret -out "$folder/locked.pem"
+if timeout 60 "$1" serve "$2" --port 0 --threads 1 --tls-cert "$folder/cert.pem" --tls-key "$folder/locked.pem" </dev/null \
+  >"$folder/out" 2>"$folder/error" || ! grep -q 'locked.pem: the private key is encrypted' "$folder/error"; then
+  cat "$folder/error"
+  echo "an encrypted key is no clear error"
+  exit 1
+fi
 "$1" serve "$2" --port 0 --threads 1 --tls-cert "$folder/cert.pem" --tls-key "$folder/key.pem" >"$folder/out" &
 server=$!
 for _ in $(seq 300); do
