@@ -12,8 +12,8 @@
 // Packets are relaxed. What orders the epochs of one rank is the end of a kernel: its loads and stores are performed
 // before those of the next kernel. On the CPU the end of a task is a fence (kernel_end.h).
 //
-// What a lane does when a packet is late, or is not whole, is a function apart. A call of little data takes less time than its
-// code takes to come from memory, if all of that lay between its instructions.
+// What a lane does when a packet is late, or holds an escaped word, is a function apart: a call of little data takes about as
+// long as it takes to fetch code that lies between its instructions.
 //
 // A caller's memory on one rank (InboxMemory) has
 //   inbox, buffer_bytes   kInboxBuffers buffers of so many bytes, a multiple of 16, in the symmetric heap

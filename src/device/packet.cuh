@@ -19,7 +19,6 @@
 
 #include "base/alignment.h"
 #include "base/host_device.h"
-#include "device/apart.h"
 #include "device/atomics.h"
 
 namespace heddle {
@@ -92,37 +91,25 @@ HEDDLE_HOST_DEVICE Packet unescaped(const Packet& arrived, unsigned code) {
   return {{(code & 1) != 0 ? kEmpty : arrived.words[0], (code & 2) != 0 ? kEmpty : arrived.words[1]}};
 }
 
-#ifdef __CUDA_ARCH__
-namespace detail {
-// Of `count` bytes at an address of any alignment; those behind are 0.
-HEDDLE_HOST_DEVICE_APART Packet load_bytes(const std::byte* source, std::size_t count) {
-  Packet packet{};
-#pragma unroll
-  for (int i = 0; i < 16; ++i)
-    if (i < count) packet.words[i / 8] |= static_cast<std::uint64_t>(source[i]) << (8 * (i % 8));
-  return packet;
-}
-HEDDLE_HOST_DEVICE_APART void store_bytes(std::byte* destination, std::size_t count, Packet packet) {
-#pragma unroll
-  for (int i = 0; i < 16; ++i)
-    if (i < count)
-      destination[i] = static_cast<std::byte>(static_cast<unsigned char>(packet.words[i / 8] >> (8 * (i % 8))));
-}
-}  // namespace detail
-#endif
-
 // Packet `index` of `bytes` bytes at `source`, of any alignment; bytes past the end are 0.
 HEDDLE_HOST_DEVICE Packet load_packet(const std::byte* source, std::size_t index, std::size_t bytes) {
   const std::size_t first = index * kPacketBytes;
-#ifdef __CUDA_ARCH__
-  if (first + kPacketBytes > bytes || !is_aligned(source)) return detail::load_bytes(source + first, bytes - first);
-  const ulonglong2 words = *reinterpret_cast<const ulonglong2*>(source + first);
-  return {{words.x, words.y}};
-#else
   Packet packet{};
-  std::memcpy(&packet, source + first, bytes - first < kPacketBytes ? bytes - first : kPacketBytes);
-  return packet;
+#ifdef __CUDA_ARCH__
+  if (first + kPacketBytes <= bytes && is_aligned(source)) {
+    const ulonglong2 words = *reinterpret_cast<const ulonglong2*>(source + first);
+    return {{words.x, words.y}};
+  }
+#pragma unroll
+  for (int i = 0; i < 16; ++i)
+    if (first + i < bytes) packet.words[i / 8] |= static_cast<std::uint64_t>(source[first + i]) << (8 * (i % 8));
+#else
+  if (first + kPacketBytes <= bytes)
+    std::memcpy(&packet, source + first, kPacketBytes);
+  else
+    std::memcpy(&packet, source + first, bytes - first);
 #endif
+  return packet;
 }
 
 // The reverse: bytes past the end are not written.
@@ -130,11 +117,19 @@ HEDDLE_HOST_DEVICE void store_packet(std::byte* destination, std::size_t index, 
                                      const Packet& packet) {
   const std::size_t first = index * kPacketBytes;
 #ifdef __CUDA_ARCH__
-  if (first + kPacketBytes > bytes || !is_aligned(destination))
-    return detail::store_bytes(destination + first, bytes - first, packet);
-  *reinterpret_cast<ulonglong2*>(destination + first) = make_ulonglong2(packet.words[0], packet.words[1]);
+  if (first + kPacketBytes <= bytes && is_aligned(destination)) {
+    *reinterpret_cast<ulonglong2*>(destination + first) = make_ulonglong2(packet.words[0], packet.words[1]);
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < 16; ++i)
+    if (first + i < bytes)
+      destination[first + i] = static_cast<std::byte>(static_cast<unsigned char>(packet.words[i / 8] >> (8 * (i % 8))));
 #else
-  std::memcpy(destination + first, &packet, bytes - first < kPacketBytes ? bytes - first : kPacketBytes);
+  if (first + kPacketBytes <= bytes)
+    std::memcpy(destination + first, &packet, kPacketBytes);
+  else
+    std::memcpy(destination + first, &packet, bytes - first);
 #endif
 }
 
