@@ -1,5 +1,7 @@
 #include "weights/tensor_source.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -56,9 +58,13 @@ void TensorSource::read_columns(std::string_view name, std::int64_t first_row, s
   const std::size_t first_byte = static_cast<std::size_t>(columns.first) * element_bytes;
   const std::size_t part_bytes = static_cast<std::size_t>(columns.count) * element_bytes;
   const TensorRows all = rows(name, first_row, num_rows);
+  if (num_rows == 0 || part_bytes == 0) return;
+  const auto parts = all.bytes.subspan(first_byte, all.bytes.size() - row_bytes + part_bytes);
+  const bool share_pages = row_bytes - part_bytes < static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  if (share_pages) read_mapped(parts);  // in one call: each page has some of a part
   for (std::size_t row = 0; row < static_cast<std::size_t>(num_rows); ++row) {
-    const auto part = all.bytes.subspan(row * row_bytes + first_byte, part_bytes);
-    read_mapped(part);
+    const auto part = parts.subspan(row * row_bytes, part_bytes);
+    if (!share_pages) read_mapped(part);
     std::memcpy(destination + row * part_bytes, part.data(), part_bytes);
   }
 }

@@ -104,6 +104,28 @@ TEST_F(CheckpointTest, GivesRowsThatOutliveIt) {
   EXPECT_EQ(rows.bytes[2], std::byte{'b'});
 }
 
+// Of rows as narrow as a rank's share often is, and of rows with whole pages between the columns of one and the next.
+TEST_F(CheckpointTest, ReadsColumnsOfNarrowAndOfWideRows) {
+  for (const std::size_t row_bytes : {10u, 20'000u}) {
+    constexpr std::size_t kRows = 5;
+    std::string data;
+    for (std::size_t i = 0; i < kRows * row_bytes; ++i) data += static_cast<char>(i % 251);
+    write("model.safetensors",
+          safetensors_file(fmt::format(R"({{"m":{{"dtype":"U8","shape":[{},{}],"data_offsets":[0,{}]}}}})", kRows,
+                                       row_bytes, data.size()),
+                           data));
+    const Checkpoint checkpoint(folder_.path());
+    const std::size_t count = row_bytes / 5, first = row_bytes - count;  // the last columns, of the last rows, too
+    std::string columns(3 * count, '\0');
+    checkpoint.read_columns("m", 2, 3, {static_cast<std::int64_t>(first), static_cast<std::int64_t>(count)},
+                            reinterpret_cast<std::byte*>(columns.data()));
+    std::string wanted;
+    for (std::size_t row = 2; row < kRows; ++row) wanted += data.substr(row * row_bytes + first, count);
+    EXPECT_TRUE(columns == wanted) << row_bytes;
+    checkpoint.read_columns("m", kRows, 0, {0, 1}, nullptr);
+  }
+}
+
 TEST_F(CheckpointTest, RefusesRowsThatAreNotThere) {
   write("model.safetensors", file_with({"a"}));
   const Checkpoint checkpoint(folder_.path());
