@@ -1,5 +1,7 @@
 #include "engine/kv_cache.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 
 #include "base/error.h"
@@ -8,9 +10,21 @@
 namespace heddle {
 namespace {
 
+// A step writes to each plane of each layer. Where these are of a few huge pages, the first token would have the system
+// clear most of the cache, which takes longer than a step of such a model.
+void take_small_pages_for_small_planes(Buffer& memory, const KvPages& shape) {
+  constexpr std::size_t kLargeEnough = std::size_t{8} << 20;
+  if (memory.size_bytes() == 0 || memory.device().kind != DeviceKind::cpu) return;
+  const auto planes = static_cast<std::size_t>(shape.layout.num_planes * shape.num_layers);
+  if (shape.size_bytes() / planes < kLargeEnough)
+    ::madvise(memory.data(), memory.size_bytes(), MADV_NOHUGEPAGE);  // advice: failure does not matter
+}
+
 Buffer allocate(const KvPages& shape, Device device) {
   try {
-    return Buffer(shape.size_bytes(), device);
+    Buffer memory(shape.size_bytes(), device);
+    take_small_pages_for_small_planes(memory, shape);
+    return memory;
   } catch (const Failure& failure) {
     throw_error<Failure>("key-value cache of {} tokens: {}; ask for fewer sequences or a shorter context",
                          std::int64_t{shape.num_pages} * shape.page_size, failure.what());
