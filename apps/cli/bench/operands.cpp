@@ -43,14 +43,19 @@ void* Operands::upload(const void* bytes, std::size_t size_bytes) {
 const std::byte* Operands::pattern(DType dtype, double deviation) {
   Buffer& pattern = patterns_[{dtype, deviation}];
   if (pattern.data() != nullptr) return pattern.data();
-  std::vector<std::byte> values(2 * kPatternElements * size_of(dtype));  // twice, so that a slice may begin anywhere
+  Buffer values(2 * kPatternElements * size_of(dtype));  // on the host; twice, so that a slice may begin anywhere
   const SyntheticTensor recipe{.key = synthetic_key("bench", "operands"),
                                .scale = static_cast<float>(deviation / kUnitDeviation)};
   fill_synthetic(recipe, 0, kPatternElements, dtype, values.data());
-  std::memcpy(values.data() + values.size() / 2, values.data(), values.size() / 2);
-  pattern = Buffer(values.size(), stream_.device());
-  enqueue_copy(stream_, pattern.data(), values.data(), values.size());
-  stream_.synchronize();
+  const std::size_t half = values.size_bytes() / 2;
+  std::memcpy(values.data() + half, values.data(), half);
+  if (stream_.device() == values.device()) {
+    pattern = std::move(values);
+  } else {
+    pattern = Buffer(values.size_bytes(), stream_.device());
+    enqueue_copy(stream_, pattern.data(), values.data(), values.size_bytes());
+    stream_.synchronize();
+  }
   return pattern.data();
 }
 
