@@ -52,7 +52,7 @@
 #                  not timed since)
 #     fused        issue 27, all of it: operators against float64, on a GPU a rank where there are several (bsp with NCCL beside
 #                  Heddle's), the GEMM alone, on 2 and 4 ranks that share the GPU, decode over ranks up to 1M keys, memcheck and racecheck, a
-#                  soak of 400 calls with late ranks, traces (10 minutes at most; not timed since it has all of these)
+#                  soak of 400 calls with late ranks, traces (5 minutes on one H200; several GPUs take longer)
 #     fused-soak   10 000 calls of each fused operator on 2 ranks that share the GPU, late at random; takes what --minutes allows
 #     load         `heddle bench load` of each MODEL: time of loading weights against what disk and bus allow (30 s; 25 s; 10 s)
 #     generate     tokens per second of `heddle generate` against steps of `heddle bench decode` (10 s per MODEL)
