@@ -75,7 +75,7 @@ struct ModeChoice {
 // smaller steps stay whole, and its sums are fused or sharded only where that was faster. Ranks that shard sums cut no step: if
 // the smallest step that was faster in two parts was also faster sharded, sums are sharded. Where nothing was faster,
 // Heddle's all-reduce, which on GPUs is not that of TpMode::standard. So no size is slower than with it. Where sums were not
-// measured, and no step is cut, GPUs fuse them: on H200s that was faster than the others at every size (docs/notes/token_weave.md).
+// measured, and no step is cut, GPUs fuse those of all but small steps, as was fastest on two H200s (docs/results/token_weave.md).
 ModeChoice choose_mode(const TunedModes& tuned, const SplitKey& key);
 
 // Of a mode that somebody asked for, where `heddle tune sums` has not run: as the mode does, but on GPUs sequence's small steps

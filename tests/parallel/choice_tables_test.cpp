@@ -82,11 +82,11 @@ TEST(ModeChoice, TakesWhatWasMeasuredToBeFasterAndNothingElse) {
   EXPECT_EQ(cut.sums, small);
 }
 
-TEST(ModeChoice, FusesSumsOnGpusWhereTheyWereNotMeasured) {
-  const SplitKey gpu{.hidden = 64, .device = DeviceKind::cuda};
+TEST(ModeChoice, FusesSumsOfAllButSmallStepsOnGpusWhereTheyWereNotMeasured) {
+  const SplitKey gpu{.hidden = 4096, .device = DeviceKind::cuda};
   const SplitOptions never{}, from_512{.kind = SplitKind::smart, .min_tokens = 512};
   EXPECT_EQ(choose_mode({}, gpu).mode, TpMode::fused);
-  EXPECT_TRUE(choose_mode({}, gpu).sums.empty()) << "each step as the mode does";
+  EXPECT_EQ(choose_mode({}, gpu).sums, (SumTable{{128, SumForm::separate}, {kMany, SumForm::fused}}));
   EXPECT_EQ(choose_mode({.split = never}, gpu).mode, TpMode::fused);
   EXPECT_EQ(choose_mode({.split = from_512}, gpu).mode, TpMode::weave);
   EXPECT_EQ(choose_mode({}, {.hidden = 68, .device = DeviceKind::cuda}).mode, TpMode::symmetric)
