@@ -717,7 +717,7 @@ token_weave() {
   weave_figure 14 45 "$name" --model synth:llama-3.3-70b,layers=1 --tp "$ranks" --device "$devices" --tokens 1024,4096,8192 --repeats 9
   for tool in memcheck racecheck; do
     run "token-weave-$tool" 30 compute-sanitizer --tool $tool --error-exitcode 9 "$bin/heddle_fused_cases" --fabric nvlink-ipc \
-      --threads "${worlds[-1]}" --only all_reduce_norm --calls 6
+      --threads "$ranks" --only all_reduce_norm --calls 6
   done
   weave_figure 9 20 "$name" --model synth:llama-3-8b,layers=4 --tp "$ranks" --device "$devices" --tokens 4096 --repeats 9
   run token-weave-tune 40 "$bin/heddle" tune token-weave --model synth:llama-3-8b,layers=8 --tp "$ranks" --device "$devices" --tokens 2048,8192

@@ -190,9 +190,9 @@ std::vector<RankNeed> rank_needs(const ModelSource& source, const InspectOptions
          .exchange = exchange_bytes(std::vector<Device>(static_cast<std::size_t>(ranks)),
                                     {.context_ranks = options.context_ranks}),
          .memory = memory_needs(*part.model)});
-  if (options.context_ranks > 1) return needs;  // on the CPU alone
   try {
-    const RankModels on_gpus = outline_ranks(source, {.device = kDevices.back()}, ranks);
+    const RankModels on_gpus =
+        outline_ranks(source, {.device = kDevices.back(), .context_ranks = options.context_ranks}, ranks);
     for (std::size_t rank = 0; rank < needs.size(); ++rank)
       std::ranges::move(memory_needs(*on_gpus[rank].model), std::back_inserter(needs[rank].memory));
   } catch (const std::exception&) {  // this build knows no such device

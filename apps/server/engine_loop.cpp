@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/log.h"
 
 namespace heddle::server {
 namespace {
@@ -63,10 +64,10 @@ std::chrono::nanoseconds EngineLoop::step_time() const {
 void EngineLoop::give_up(const std::string& reason) {
   {
     const std::lock_guard lock(mutex_);
-    give_up_reason_ = reason;
-    snapshot_.state = LoopState::failed;
-    snapshot_.failure = reason;
     given_up_ = true;
+    snapshot_.state = LoopState::failed;
+    give_up_reason_ = reason;
+    snapshot_.failure = reason;
   }
   callbacks_.state_changed();
 }
@@ -115,8 +116,12 @@ void EngineLoop::run() {
       break_down(error.what());
     }
   }
-  fail_all("the server stops");
-  set_state(LoopState::stopped);
+  try {
+    fail_all("the server stops");
+    set_state(LoopState::stopped);
+  } catch (const std::exception& error) {
+    log_warning("the engine's thread, at its end: {}", error.what());
+  }
   const std::lock_guard lock(mutex_);
   ended_ = true;
   end_.notify_all();
@@ -128,15 +133,23 @@ void EngineLoop::turn(Inbox& inbox) {
   publish(false);
 }
 
-// What the loop knows of its tickets, and the engine of its sequences, cannot be relied on.
+// What the loop knows of its tickets, and the engine of its sequences, cannot be relied on, so neither is asked again.
 void EngineLoop::break_down(const std::string& reason) {
-  if (!given_up_) give_up(reason);
-  see_give_up();
+  ids_.clear();
+  tickets_.clear();
+  outputs_.clear();
+  current_.state = LoopState::failed;
+  try {
+    if (!given_up_) give_up(reason);
+    see_give_up();
+  } catch (const std::exception& error) {  // memory is short still
+    log_warning("the engine's thread fails, and cannot say so: {}", error.what());
+  }
 }
 
 bool EngineLoop::wait_for_work(Inbox& inbox) {
   const bool busy = engine_ && current_.state == LoopState::running && !engine_->idle();
-  if (!busy && !given_up_) publish(true);
+  if (!busy) publish(true);
   std::unique_lock lock(mutex_);
   if (!busy) wakeup_.wait(lock, [&] { return inbox_.stop || !inbox_.requests.empty() || !inbox_.cancelled.empty(); });
   inbox = std::exchange(inbox_, Inbox{.stop = inbox_.stop});
@@ -240,7 +253,7 @@ void EngineLoop::publish(bool now) {
   if (!now && time - published_ < kPublishPeriod) return;
   published_ = time;
   current_.requests.clear();
-  if (engine_) {
+  if (engine_ && !given_up_) {
     current_.engine = engine_->status();
     for (const RequestProgress& progress : engine_->progress(kMostShownRequests))
       if (const auto found = tickets_.find(progress.id); found != tickets_.end())

@@ -54,7 +54,9 @@ void FlashDecode::attend_on_gpu(const AttentionParams& params, const Lane& lane)
     const DecodeExchange exchange{tiles_.slots(), tiles_.peers()};
     AttentionParams own = params;
     own.sums = own_parts();
-    if (params.sequences.max_query_len == 1 && params.q.rows <= limits_.max_sequences && push_decode_takes(own))
+    // push waits for every row, and sends those of sequences.
+    const bool one_row_each = params.sequences.max_query_len == 1 && params.q.rows == params.sequences.num_sequences;
+    if (one_row_each && params.q.rows <= limits_.max_sequences && push_decode_takes(own))
       return push_decode_sm90(own, exchange, lane);
     for_rounds(params, limits_.max_sequences, own.sums, [&](const AttentionParams& round, int first_row) {
       attention_sums_of_rows_sm90(round, first_row, lane);

@@ -128,7 +128,7 @@ std::size_t attention_scratch_bytes_sm90(int /*max_tokens*/, int /*max_sequences
 
 namespace {
 
-// The kernels for a step's attention; none: the simple one. Prefill leaves no sums.
+// The kernels for a step's attention; none: the simple one. Sums of prompts are asked for by rows (attention_sums_of_rows_sm90).
 struct Kernels {
   bool decode, prefill;
 };
