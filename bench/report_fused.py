@@ -232,7 +232,7 @@ def gaps(records, folder):
         met = sum(value >= bound if more else value <= bound for value, _ in found)
         value, where = (min if more else max)(found) if found else (None, None)
         rows.append([TITLES[bench].split(" (")[0], wanted, f"{met} of {len(found)} sizes" if found else "not recorded",
-                     f"{value:.3f} at {where}" if found else "-", designs])
+                     f"{value:.4f} at {where}" if found else "-", designs])
     return ["## Targets and gaps", "", GAPS, "", table(["operator", "target", "met at", "worst", "designs tried"], rows)]
 
 

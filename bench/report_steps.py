@@ -63,7 +63,9 @@ def milliseconds(case, bench):
 def ranks_of(name, record):
     """So many ranks on which GPUs, and whether they share one, where no link is crossed."""
     ranks, gpus = f"{record['ranks']} ranks", record["machine"]["key"].rsplit("; ", 1)[1]
-    return f"{ranks} that share {gpus}" if "-shared-" in name else f"{ranks} on {gpus}, a GPU each"
+    if "-shared-" in name:  # one GPU, of as many as the machine has
+        return f"{ranks} that share one {gpus.split(' x ')[-1]}"
+    return f"{ranks} on {gpus}, a GPU each"
 
 
 # Figures of steps in each mode, against the same step without communication.
