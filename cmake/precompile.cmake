@@ -53,12 +53,11 @@ function(heddle_precompile_in host header targets)
 endfunction()
 
 # Call it once options and sources of all targets are set. The first module of a kind is the host of those that link it;
-# test_base, which all steps of CI build, is that of the other tests, and test_device of those that are optimised.
+# test_base, which all steps of CI build, is that of the other tests.
 function(heddle_precompile)
   get_property(targets GLOBAL PROPERTY HEDDLE_JOINED)
-  set(test_hosts test_base test_device)
-  list(REMOVE_ITEM targets ${test_hosts})
-  list(PREPEND targets ${test_hosts})
+  list(REMOVE_ITEM targets test_base)
+  list(PREPEND targets test_base)
   foreach(target ${targets})
     heddle_precompile_key(key ${target})
     string(MD5 name "${key}")
@@ -72,7 +71,7 @@ function(heddle_precompile)
     heddle_libraries_of(libraries "${uses}")
     set(host ${host_${name}})
     # A test without heddle_base has not the definitions of its libraries.
-    if(host IN_LIST libraries OR host STREQUAL heddle_base OR (host IN_LIST test_hosts AND heddle_base IN_LIST libraries))
+    if(host IN_LIST libraries OR host STREQUAL heddle_base OR (host STREQUAL test_base AND heddle_base IN_LIST libraries))
       list(APPEND targets_${name} ${target})
     endif()
   endforeach()
