@@ -437,7 +437,8 @@ void add_tensor_parallel_options(CLI::App& command, ModelOptions& options) {
           "one; weave: fused, while another part of the batch computes; sequence (no experts): each rank "
           "normalises its own tokens, and GEMMs gather and sum them tile by tile, small steps on GPUs as fused; "
           "no-comm: nothing crosses ranks, so the text is wrong; "
-          "auto: what heddle tune found fastest, else default on the CPU and with --cp, and on GPUs fused, small steps as symmetric")
+          "auto: what heddle tune found fastest, else default on the CPU and with --cp, and on GPUs fused, small steps "
+          "as symmetric")
       ->check(CLI::IsMember(tp_mode_names()))
       ->default_str("auto");
   command
