@@ -132,8 +132,6 @@ class TracedWait {
   ~TracedWait() { end(); }
 
   void begin();
-  bool is_open() const { return track_ != nullptr; }
-  void is_for(int from) { from_ = from; }  // where it is known only later which rank is late
   void end() {
     if (track_ != nullptr) record();
     track_ = nullptr;

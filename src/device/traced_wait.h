@@ -26,8 +26,6 @@ class TracedPeerWait {
     const std::uint32_t block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
     slot_ = begin_stamp(*log_, reason_, block, gridDim.x * gridDim.y * gridDim.z, now_nanoseconds());
   }
-  __device__ __forceinline__ bool is_open() const { return slot_ != 0; }
-  __device__ __forceinline__ void is_for(int from) { stamp_in(*log_, slot_).from = from; }
   __device__ __forceinline__ void end() {
     if (slot_ != 0) stamp_in(*log_, slot_).end = now_nanoseconds();
     slot_ = 0;

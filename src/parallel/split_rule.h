@@ -20,8 +20,8 @@ std::string_view name_of(SplitKind kind);
 struct SplitOptions {
   SplitKind kind = SplitKind::none;
   int min_tokens = 0;  // of a step that is cut
-  // Of a GPU's SMs, what such a step gives to exchanges between ranks; at most half. On two H200s 8192 tokens of
-  // llama-3-8b took 118.7 ms with 8, and 128.6 with 16.
+  // Of a GPU's SMs, what such a step gives to exchanges between ranks; at most half, and 0 only in TpMode::no_comm, in which
+  // no kernel waits for a peer. On two H200s 8192 tokens of llama-3-8b took 118.7 ms with 8, and 128.6 with 16.
   int transfer_sms = 8;
 };
 

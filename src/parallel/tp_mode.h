@@ -12,7 +12,7 @@ namespace heddle {
 class Fabric;
 
 enum class TpMode : std::uint8_t {
-  automatic,  // what the machine's tuned store says; otherwise standard on the CPU, fused on GPUs (choose_mode)
+  automatic,  // what the machine's tuned store says; what it stands for otherwise: choose_mode
   standard,   // an all-reduce, by NCCL where each rank has its own GPU, else by the fastest algorithm, then the norm
   symmetric,  // Heddle's all-reduce over peer memory, then the norm
   fused,      // all-reduce, residual and norm in one operator; the residual is sharded by token
