@@ -45,11 +45,12 @@
 #                  each mode against goldens and one rank, the 1000 sums in steps of two parts, figures 4 and 14, memcheck and
 #                  racecheck, figures 9, 12, 3 and 1, `heddle tune token-weave`, Qwen2.5-72B and Mixtral-8x22B, figures 10 and 11, a
 #                  soak, figures 5, 6, 7 and 13, the sums and decode steps in every mode (9 minutes)
-#     sequence-attention  issue 29: pieces and strategies against float64, figure 12 beside cuDNN at 4 608, 9 216, 37 376 and 167 504
-#                  tokens with heads of 64 and 128, figure 8 (all degrees) beside computation alone on 2 and 4 ranks that share the
-#                  GPU, memcheck and racecheck, figure 9 on two such ranks; on several GPUs also figure 8 with a GPU a rank, as it is and with emulated links
-#                  between machines, beside what it is predicted to take (9 minutes when it had one degree and three lengths;
-#                  not timed since)
+#     sequence-attention  issue 29: pieces and strategies against float64, GPU memory between machines by the host (conformance and
+#                  strategies on processes that share the GPU), memcheck of two ranks, figure 12 beside cuDNN at 9 216, 37 376, 4 608
+#                  and 167 504 tokens with heads of 64 and 128, figure 8 (all degrees) beside computation alone on 2 and 4 ranks that
+#                  share the GPU, memcheck and racecheck of the pieces, figure 9 on two such ranks; on several GPUs also figure 8 with a
+#                  GPU a rank, as it is and with emulated links between machines, beside what it is predicted to take (9 minutes; the
+#                  JSON lines of its runs are kept as bench/results/sequence-CARD-checks.jsonl)
 #     fused        issue 27, all of it: operators against float64, on a GPU a rank where there are several (bsp with NCCL beside
 #                  Heddle's), the GEMM alone, on 2 and 4 ranks that share the GPU, decode over ranks up to 1M keys, memcheck and racecheck, a
 #                  soak of 400 calls with late ranks, traces (5 minutes on one H200; several GPUs take longer)
@@ -772,9 +773,11 @@ sequence_attention() {
   run sequence-pieces 90 "$bin/test_fused" '--gtest_filter=*PieceAttention*Gpu*' "--gtest_output=json:$logs/sequence-test_fused.json"
   run sequence-strategies 90 "$bin/test_parallel" '--gtest_filter=*SequenceAttentionGpu*' \
     "--gtest_output=json:$logs/sequence-test_parallel.json"
-  for tokens in 9216 37376 167504 4608; do
+  sequence_machines
+  run_ranks sequence-memcheck-ranks 90 2 compute-sanitizer --tool memcheck --error-exitcode 9 "$bin/heddle_sequence_cases" nvlink-ipc 2x1
+  for tokens in 9216 37376 4608 167504; do
     for head_dim in 128 64; do
-      run_with_baselines "sequence-figure-12-$tokens-x-$head_dim" 150 sequence-attention --figure 12 --tokens $tokens \
+      run_with_baselines "sequence-figure-12-$tokens-x-$head_dim" 90 sequence-attention --figure 12 --tokens $tokens \
         --head-dim $head_dim --heads 24 --compare torch --device cuda:0 \
         --json "$logs/sequence-figure-12-$tokens-x-$head_dim-$card.json"
     done
@@ -802,7 +805,6 @@ print(json.load(open(sys.argv[1]))["rates"]["gpu_link_gbps"] * int(sys.argv[2]))
         --machine-gbps "$(awk "BEGIN { print 18.75 * ${machines#*x} }")"
     done
   done
-  sequence_ranks_memcheck
   for tool in memcheck racecheck; do
     run "sequence-$tool-pieces" 100 compute-sanitizer --tool $tool --error-exitcode 9 "$bin/test_fused" \
       '--gtest_filter=*PieceAttentionOnGpu.Carried*/?:*PieceAttentionOnGpu.AGraph*/1?:PieceAttentionGpu.*' \
@@ -821,13 +823,13 @@ sequence_layer() {
     --gpus "${machines#*x}" --tokens "$tokens" --heads 24 --head-dim "$head_dim" --json "$logs/$name-$card.json" "$@"
 }
 
-# A process a rank, as in `sanitize`; they take turns on the GPU.
-sequence_ranks_memcheck() {
-  local limit start=$SECONDS
-  limit=$(seconds_for 90) || { skip sequence-memcheck-ranks; return; }
-  processes 2 timeout -k 5 "$limit" compute-sanitizer --tool memcheck --error-exitcode 9 "$bin/heddle_sequence_cases" nvlink-ipc 2x1 \
-    >"$logs/sequence-memcheck-ranks.log" 2>&1
-  record sequence-memcheck-ranks $? $((SECONDS - start))
+# GPU memory between machines, through the host: a rank or two stand for a machine. Processes take turns on the GPU, so a wait in a
+# kernel costs time slices.
+sequence_machines() {
+  HEDDLE_MACHINE_RANKS=1 run_ranks sequence-machines-conformance 60 2 "$bin/heddle_conformance" --fabric hierarchical-nvlink \
+    --rounds 5 --deadline 30
+  HEDDLE_MACHINE_RANKS=1 run_ranks sequence-machines-2x1 45 2 "$bin/heddle_sequence_cases" hierarchical-nvlink 2x1 --deadline 30
+  HEDDLE_MACHINE_RANKS=2 run_ranks sequence-machines-2x2 45 4 "$bin/heddle_sequence_cases" hierarchical-nvlink 2x2 --deadline 30
 }
 
 # Issue 27, all of it, in the order of what is wanted most. A rank's part of each matrix is as large as that of 4 ranks in figure 9 of

@@ -15,7 +15,7 @@ kind=fabric
 targets=(heddle_conformance heddle_collective_cases test_fabric test_collectives heddle)
 if [ "${1:-}" = --one-gpu ]; then
   kind=one-gpu
-  targets=(heddle broken_driver heddle_fused_cases heddle_sequence_cases test_device test_fused test_parallel test_kernels test_engine test_weights test_models test_base)
+  targets=(heddle broken_driver heddle_conformance heddle_fused_cases heddle_sequence_cases test_device test_fused test_parallel test_kernels test_engine test_weights test_models test_base)
   shift
 elif [ "${1:-}" = --program ]; then
   kind=one-gpu

@@ -35,11 +35,10 @@ const std::vector<Entry>& entries() {
       built_in.push_back({"hierarchical", [](const FabricOptions& options) {
                             return join_hierarchical_processes(read_launch(), options);
                           }});
-      if constexpr (kHaveCuda)
-        built_in.push_back({"hierarchical-nvlink", [](const FabricOptions& options) {
-                              return join_hierarchical_gpus(read_launch(), options);
-                            }});
     }
+    if constexpr (kHaveCuda)
+      built_in.push_back({"hierarchical-nvlink",
+                          [](const FabricOptions& options) { return join_hierarchical_gpus(read_launch(), options); }});
     return built_in;
   }();
   return all;

@@ -61,15 +61,24 @@ FabricOptions inside_options(const Launch& launch, const Launch& machine, const 
   return inside;
 }
 
+// Without MPI, machines are those that HEDDLE_MACHINE_RANKS makes of one.
+std::unique_ptr<Fabric> join_hosts(const Launch& launch, const FabricOptions& options) {
+  if constexpr (HEDDLE_MPI) return open_mpi_fabric(options, nullptr);
+  return join_shm_processes(launch, options);
+}
+
 }  // namespace
 
 std::unique_ptr<Fabric> join_hierarchical_processes(const Launch& launch, const FabricOptions& options) {
-  const Launch machine = inside_launch(launch);
-  const FabricOptions of_machine = inside_options(launch, machine, options);
-  auto inside = join_shm_processes(machine, of_machine);
-  auto across = open_mpi_fabric(options, inside->allocate(options.heap_bytes).data);
-  auto& messages = dynamic_cast<MessageExchange&>(*across);
-  return std::make_unique<WithMessages>(std::move(inside), std::move(across), of_machine.first_rank, messages);
+  if constexpr (HEDDLE_MPI) {
+    const Launch machine = inside_launch(launch);
+    const FabricOptions of_machine = inside_options(launch, machine, options);
+    auto inside = join_shm_processes(machine, of_machine);
+    auto across = open_mpi_fabric(options, inside->allocate(options.heap_bytes).data);
+    auto& messages = dynamic_cast<MessageExchange&>(*across);
+    return std::make_unique<WithMessages>(std::move(inside), std::move(across), of_machine.first_rank, messages);
+  }
+  throw_error<InputError>("there are no messages between machines in a build without MPI");
 }
 
 std::unique_ptr<Fabric> join_hierarchical_gpus(const Launch& launch, const FabricOptions& options) {
@@ -80,7 +89,7 @@ std::unique_ptr<Fabric> join_hierarchical_gpus(const Launch& launch, const Fabri
     const SymmetricSpan heap = inside->allocate(options.heap_bytes);
     FabricOptions of_hosts = options;
     of_hosts.heap_bytes = StagedFabric::host_heap_bytes(launch.world_size);
-    auto across = std::make_unique<StagedFabric>(open_mpi_fabric(of_hosts, nullptr), inside->device(),
+    auto across = std::make_unique<StagedFabric>(join_hosts(launch, of_hosts), inside->device(),
                                                  std::span(heap.data, heap.size_bytes),
                                                  StagedOptions{.deadline = options.deadline});
     return std::make_unique<HierarchicalFabric>(std::move(inside), std::move(across), of_machine.first_rank);

@@ -1,6 +1,9 @@
 #include "fabric/staged/staged_bodies.h"
 
 #include "device/enqueue_body.h"
+#ifdef __CUDACC__
+#include "base/cuda_call.h"
+#endif
 
 namespace heddle::staged {
 namespace {
@@ -81,6 +84,17 @@ void enqueue_wait(Stream& stream, const WaitLimit& limit, const WaitReason& reas
 
 void enqueue_wait_next(Stream& stream, const WaitLimit& limit, const WaitReason& reason, Semaphore* semaphore) {
   enqueue_body(stream, kOneThread, WaitNext{limit, reason, semaphore});
+}
+
+bool is_captured([[maybe_unused]] const Stream& stream) {
+#ifdef __CUDACC__
+  if (stream.device().kind == DeviceKind::cuda) {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    check_cuda(cudaStreamIsCapturing(static_cast<cudaStream_t>(stream.native()), &status), "cudaStreamIsCapturing");
+    return status != cudaStreamCaptureStatusNone;
+  }
+#endif
+  return false;
 }
 
 }  // namespace heddle::staged

@@ -18,5 +18,7 @@ void enqueue_copy_word(Stream& stream, std::uint64_t* to, const std::uint64_t* f
 void enqueue_wait(Stream& stream, const WaitLimit& limit, const WaitReason& reason, const std::uint64_t* flag,
                   std::uint64_t target);
 void enqueue_wait_next(Stream& stream, const WaitLimit& limit, const WaitReason& reason, Semaphore* semaphore);
+// Whether what it is given now is recorded in a graph.
+bool is_captured(const Stream& stream);
 
 }  // namespace heddle::staged

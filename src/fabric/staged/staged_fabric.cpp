@@ -23,6 +23,11 @@ bool is_word(const void* place, std::size_t bytes) {
   return bytes == sizeof(std::uint64_t) && is_aligned(place, sizeof(std::uint64_t));
 }
 
+void reject_capture(const Stream& stream) {
+  require(!staged::is_captured(stream),
+          "staged: what goes through the host cannot be captured in a graph, since the host would not see a replay");
+}
+
 }  // namespace
 
 StagedFabric::Lane::Lane(int lane_number, Device device, int ranks, std::size_t slot_bytes)
@@ -141,6 +146,7 @@ StagedFabric::Lane& StagedFabric::lane_of(Stream& stream) {
 }
 
 StagedFabric::Lane& StagedFabric::lead(Stream& stream) {
+  reject_capture(stream);
   Lane& lane = lane_of(stream);
   lane.is_idle = false;
   lane.is_ahead = true;
@@ -324,17 +330,20 @@ void StagedFabric::signal_add(Stream& stream, int peer, std::uint64_t* flag, std
 void StagedFabric::wait(Stream& stream, int from, const std::uint64_t* flag, std::uint64_t target, Tag tag) {
   require_stream_and_peer(*this, stream, from, "wait");
   require_flag(*this, flag, "wait");
+  reject_capture(stream);
   staged::enqueue_wait(stream, waits(), {rank(), from, tag}, flag, target);
 }
 
 void StagedFabric::wait_next(Stream& stream, int from, Semaphore* semaphore, Tag tag) {
   require_stream_and_peer(*this, stream, from, "wait_next");
   require_semaphore(*this, semaphore, "wait_next");
+  reject_capture(stream);
   staged::enqueue_wait_next(stream, waits(), {rank(), from, tag}, semaphore);
 }
 
 void StagedFabric::fence(Stream& stream) {
   require_stream_and_peer(*this, stream, rank(), "fence");
+  reject_capture(stream);
   if (is_in_order(stream)) return;
   Lane& lane = lead(stream);
   confirm_all_but(lane, -1, "fence");

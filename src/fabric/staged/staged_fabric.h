@@ -17,8 +17,8 @@
 // Failure. The proxies' waits have the deadline of `host`, and so have the device's. A failure of `host` ends the device's
 // waits, and a wait that gives up there is the error of all ranks. To close, a rank serves until all ranks close, as mpi does.
 //
-// No peer addresses. What has a proxy must not be captured in a graph, since the proxy would not see a replay; CUDA then fails the
-// proxy's wait for its stream.
+// No peer addresses. Nothing but what a rank does to itself may be captured in a graph (InvalidArgument), since a proxy would not
+// see a replay.
 #pragma once
 
 #include <array>
