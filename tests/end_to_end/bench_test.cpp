@@ -273,6 +273,18 @@ TEST(Bench, TokenWeaveGivesTheShareOfNormsInAStep) {
   EXPECT_THAT(read_file(drawing, kLongestRecord), testing::AllOf(HasSubstr("RMSNorm"), HasSubstr("</svg>")));
 }
 
+// One token is fewer than two ranks, so two-phase has no row of it.
+TEST(Bench, TokenWeaveTimesTheFusedOperatorInEachRegimeThatASizeHas) {
+  const json record = run_json({"token-weave", "--figure", "4", "--ranks", "2", "--hidden", "64", "--tokens", "1,4",
+                                "--repeats", "2", "--regime", "one_shot,two_phase,pipelined"});
+  std::vector<std::string> rows;
+  for (const json& row : record.at("rows"))
+    if (row.at("way").get<std::string>().starts_with("fused"))
+      rows.push_back(fmt::format("{} {}", row.at("way").get<std::string>(), row.at("tokens").get<int>()));
+  EXPECT_THAT(rows, testing::ElementsAre("fused 1", "fused, one_shot 1", "fused, pipelined 1", "fused 4",
+                                         "fused, one_shot 4", "fused, two_phase 4", "fused, pipelined 4"));
+}
+
 TEST(Bench, TokenWeaveSaysWhatAFigureOfAModelNeeds) {
   const std::pair<std::vector<std::string>, std::string> cases[] = {
       {{"--figure", "12"}, "give --model"},
@@ -284,6 +296,8 @@ TEST(Bench, TokenWeaveSaysWhatAFigureOfAModelNeeds) {
       {{"--figure", "4", "--model", "synth:tiny"}, "figure 4 does not take --model"},
       {{"--figure", "4", "--tp", "2"}, "figure 4 does not take --tp"},
       {{"--figure", "10", "--sms", "2,16"}, "--sms is of GPUs"},
+      {{"--figure", "5", "--regime", "one_shot"}, "figure 5 does not take --regime"},
+      {{"--figure", "4", "--regime", "direct"}, "expected one_shot, two_phase or pipelined"},
       {{"--figure", "11", "--model", "synth:tiny", "--tp", "2", "--trace", "x"}, "figure 11 does not take --trace"},
       {{"--figure", "2"}, "expected one of 1, 3, 4"}};
   for (const auto& [given, message] : cases) {

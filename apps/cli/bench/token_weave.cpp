@@ -97,6 +97,7 @@ void require_options_of(const CLI::App& command, const TokenWeaveFigure& figure,
   if (of_traces) add({"--tokens"});
   if (figure.of_model) add({"--ranks", "--hidden"});
   if (!sweeps) add({"--sms"});
+  if (figure.number != 4) add({"--regime"});
   for (const std::string& name : other)
     if (command.get_option(name)->count() > 0)
       throw_error<InputError>("bench token-weave: figure {} does not take {}", figure.number, name);
@@ -201,6 +202,24 @@ void add_token_weave_benchmark(CLI::App& bench) {
           },
           "SMs of figures 7 and 10, comma-separated; default 2 to 132")
       ->type_name("NUMBERS");
+  command
+      ->add_option_function<std::vector<std::string>>(
+          "--regime",
+          [&options](const std::vector<std::string>& names) {
+            for (const std::string& name : names) {
+              const auto regime = all_reduce_norm_regime_named(name);
+              if (!regime)
+                throw CLI::ValidationError("--regime",
+                                           fmt::format("is \"{}\", expected one_shot, two_phase or pipelined, "
+                                                       "separated by commas",
+                                                       printable_text(name)));
+              options.regimes.push_back(*regime);
+            }
+          },
+          "Of figure 4: the fused operator also in these regimes, at the sizes where they are possible: one_shot, "
+          "two_phase, pipelined, comma-separated")
+      ->delimiter(',')
+      ->type_name("NAMES");
   add_number_option<int>(*command, "--hidden", options.hidden, "Elements of an operator's row; default 8192",
                          {.min = 8, .max = 1 << 16});
   command

@@ -14,6 +14,7 @@
 #include "cli/bench/svg_chart.h"
 #include "cli/model_options.h"
 #include "fabric/fabric.h"
+#include "fused/all_reduce_norm/all_reduce_norm.h"
 
 namespace CLI {
 class App;
@@ -27,8 +28,9 @@ struct TokenWeaveOptions {
   std::optional<int> repeats;  // nothing: what suits the figure
 
   // Of operators.
-  std::vector<Device> devices;  // one for each rank
-  std::vector<int> sms;         // of sweeps, on GPUs; empty: 2 to 132
+  std::vector<Device> devices;               // one for each rank
+  std::vector<int> sms;                      // of sweeps, on GPUs; empty: 2 to 132
+  std::vector<AllReduceNormRegime> regimes;  // figure 4 has the fused operator in each of them, too
   int hidden = 8192;
   std::optional<DType> dtype;  // of what is summed; nothing: float32 on the CPU, bfloat16 on GPUs
 

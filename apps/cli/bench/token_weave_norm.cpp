@@ -119,6 +119,14 @@ class NormRank {
            lane());
   }
 
+  // Packets of few tokens only have space, and two-phase needs a token for each rank.
+  bool can_force(AllReduceNormRegime regime, std::int64_t tokens) {
+    fused_.force(regime);
+    const AllReduceNormRegime taken = fused_.regime(tokens, options_.hidden, dtype());
+    fused_.force(std::nullopt);
+    return taken == regime;
+  }
+
   std::vector<NormWay> ways(const std::vector<int>& tokens, const std::vector<int>& sms) {
     std::vector<NormWay> ways;
     const int figure = options_.figure;
@@ -141,6 +149,13 @@ class NormRank {
                           all_gather(t, y_, x_);
                         }});
         ways.push_back({"fused", t, 0, [this, t] { fused(t); }});
+        for (const AllReduceNormRegime regime : options_.regimes)
+          if (can_force(regime, t))
+            ways.push_back({fmt::format("fused, {}", name_of(regime)), t, 0, [this, t, regime] {
+                              fused_.force(regime);
+                              fused(t);
+                              fused_.force(std::nullopt);
+                            }});
       }
       if (figure == 5) {
         if (nccl) {
