@@ -285,6 +285,14 @@ TEST(Bench, TokenWeaveTimesTheFusedOperatorInEachRegimeThatASizeHas) {
                                          "fused, one_shot 4", "fused, two_phase 4", "fused, pipelined 4"));
 }
 
+TEST(Bench, TokenWeaveComparesTheNormAloneWithTheFusedOperatorOfOneRank) {
+  const json record =
+      run_json({"token-weave", "--figure", "4", "--ranks", "1", "--hidden", "64", "--tokens", "4", "--repeats", "2"});
+  ASSERT_EQ(record.at("rows").size(), 2);
+  EXPECT_EQ(record.at("rows")[0].at("way"), "norm");
+  EXPECT_EQ(record.at("rows")[1].at("way"), "fused");
+}
+
 TEST(Bench, TokenWeaveSaysWhatAFigureOfAModelNeeds) {
   const std::pair<std::vector<std::string>, std::string> cases[] = {
       {{"--figure", "12"}, "give --model"},

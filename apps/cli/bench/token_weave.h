@@ -59,7 +59,7 @@ struct TokenWeaveResult {
 void run_weave_ranks(const TokenWeaveOptions& options, std::size_t heap_bytes,
                      FunctionRef<void(Fabric&, Stream&)> rank_main);
 
-// Figures 4 (all-reduce and norm three ways), 5 (all-reduce against reduce-scatter and all-gather), 6 (bandwidth of the
+// Figures 4 (all-reduce and norm three ways; of one rank the norm alone and inside the fused operator), 5 (all-reduce against reduce-scatter and all-gather), 6 (bandwidth of the
 // reduce-scatter), 7 and 10 (SMs of the all-reduce; of the fused operator).
 TokenWeaveResult measure_norm_figure(const TokenWeaveOptions& options);
 
