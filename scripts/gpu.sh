@@ -43,8 +43,9 @@
 #                  and SplitToken beside SplitHead (figure 20) (60 s)
 #     token-weave  issue 28, on every GPU, or on ranks that share one (2, and 4; records named shared): the norm's course, models in
 #                  each mode against goldens and one rank, the 1000 sums in steps of two parts, figures 4 and 14, memcheck and
-#                  racecheck, figures 9, 12, 3 and 1, `heddle tune token-weave`, Qwen2.5-72B and Mixtral-8x22B, figures 10 and 11, a
-#                  soak, figures 5, 6, 7 and 13, the sums and decode steps in every mode (9 minutes)
+#                  racecheck, figure 9, the norm alone beside the fused operator, gaps between steps, `heddle tune token-weave`, figures 12, 3
+#                  and 1, Qwen2.5-72B and Mixtral-8x22B, figures 10 and 11, a soak, figures 5, 6, 7 and 13, the sums and decode steps in
+#                  every mode (9 minutes)
 #     sequence-attention  issue 29: pieces and strategies against float64, figure 12 beside cuDNN at 4 608, 9 216, 37 376 and 167 504
 #                  tokens with heads of 64 and 128, figure 8 (all degrees) beside computation alone on 2 and 4 ranks that share the
 #                  GPU, memcheck and racecheck, figure 9 on two such ranks; on several GPUs also figure 8 with a GPU a rank, as it is and with emulated links
@@ -698,7 +699,7 @@ name_of_card() {  # h200
 }
 
 # In the order of what is wanted most: that it is right, what issue 28 has targets for, sanitizers, the other figures. The limits up
-# to the soak add up to 490 s, without the sums, which take some seconds; most runs take less, and what does not fit is skipped by
+# to the soak add up to 535 s, without the sums, which take some seconds; most runs take less, and what does not fit is skipped by
 # name. Models of 70B and more have one or two layers. Ranks that share one GPU are 2, and 4 where a run says so.
 token_weave() {
   local ranks devices mode card figure name count tool worlds
@@ -720,6 +721,9 @@ token_weave() {
       --threads "$ranks" --only all_reduce_norm --calls 6
   done
   weave_figure 9 20 "$name" --model synth:llama-3-8b,layers=4 --tp "$ranks" --device "$devices" --tokens 4096 --repeats 9
+  weave_figure 4 5 "modes-$card-1-ranks" --device cuda:0
+  step_gaps 8 --tp "$ranks" --device "$devices" --tp-mode fused --tokens 8192 --step-tokens 1024
+  step_gaps 8 --tp "$ranks" --device "$devices" --tp-mode weave --split-tokens 2048 --tokens 32768 --step-tokens 8192  # in two parts
   run token-weave-tune 40 "$bin/heddle" tune token-weave --model synth:llama-3-8b,layers=8 --tp "$ranks" --device "$devices" --tokens 2048,8192
   weave_figure 12 35 "$name" --model synth:llama-3-8b --tp "$ranks" --device "$devices" --split-tokens 2048 --lengths 2048:64 \
     --num-prompts 8 --repeats 1
@@ -754,6 +758,15 @@ norm_course() {  # NAME SECONDS RANKS ARGUMENTS...
 woven_sums() {  # RANKS DEVICES
   sums token-weave-sums-weave --device "$2" --tp "$1" --tp-mode weave --split-tokens 512 --max-sequences 256 --verbose
   run token-weave-sums-in-parts 1 grep -E '^heddle: [1-9][0-9]* of [0-9]+ steps were computed in two parts' "$logs/token-weave-sums-weave.log"
+}
+
+# Prompts in steps that are launched ahead: between two of them a GPU stands still for less than 1 % of the time. PARTS: of a prompt,
+# the last argument is the tokens of a step.
+step_gaps() {  # PARTS ARGUMENTS...
+  local name=token-weave-gaps-${*: -1} trace=$home/gaps-${*: -1}.json parts=$1
+  shift
+  run "$name-trace" 15 "$bin/heddle" trace -o "$trace" bench prefill --model synth:llama-3-8b,layers=8 --repeats 3 "$@"
+  run "$name" 5 python3 "$root/tools/step_gaps.py" "$trace" --steps "$parts" --runs 2 --most 0.01
 }
 
 weave_figure() {  # NUMBER SECONDS NAME ARGUMENTS...
