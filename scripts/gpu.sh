@@ -702,7 +702,7 @@ name_of_card() {  # h200
 # to the soak add up to 535 s, without the sums, which take some seconds; most runs take less, and what does not fit is skipped by
 # name. Models of 70B and more have one or two layers. Ranks that share one GPU are 2, and 4 where a run says so.
 token_weave() {
-  local ranks devices mode card figure name count tool worlds
+  local ranks devices mode card figure name count tool worlds traced
   card=$(name_of_card)
   ranks=$(nvidia-smi --list-gpus | grep -c '^GPU')
   devices=$(seq -s, -f 'cuda:%g' 0 $((ranks - 1)))
@@ -725,7 +725,10 @@ token_weave() {
   step_gaps 8 --tp "$ranks" --device "$devices" --tp-mode fused --tokens 8192 --step-tokens 1024
   step_gaps 8 --tp "$ranks" --device "$devices" --tp-mode weave --split-tokens 2048 --tokens 32768 --step-tokens 8192  # in two parts
   run token-weave-tune 40 "$bin/heddle" tune token-weave --model synth:llama-3-8b,layers=8 --tp "$ranks" --device "$devices" --tokens 2048,8192
-  weave_figure 12 35 "$name" --model synth:llama-3-8b --tp "$ranks" --device "$devices" --split-tokens 2048 --lengths 2048:64 \
+  # Seven engines: on one GPU, half of the model's layers.
+  traced=synth:llama-3-8b
+  [ "${#worlds[@]}" = 1 ] || traced+=,layers=16
+  weave_figure 12 35 "$name" --model $traced --tp "$ranks" --device "$devices" --split-tokens 2048 --lengths 2048:64 \
     --num-prompts 8 --repeats 1
   for figure in 3 1; do
     weave_figure $figure 15 "$name" --model synth:llama-3.3-70b,layers=2 --tp "$ranks" --device "$devices" --tokens 1024,4096,8192

@@ -229,9 +229,9 @@ TEST(Bench, TokenWeaveTimesWorkloadsInEachMode) {
     EXPECT_EQ(row.at("output_tokens"), row.at("workload") == "trace" ? 6 : 4) << rows.back();
     EXPECT_GT(row.at("tokens_per_second").get<double>(), 0) << rows.back();
   }
-  EXPECT_THAT(rows,
-              testing::ElementsAre("default 20:2", "fused 20:2", "weave 20:2", "sequence 20:2", "no-comm 20:2",
-                                   "default trace", "fused trace", "weave trace", "sequence trace", "no-comm trace"));
+  EXPECT_THAT(rows, testing::ElementsAre("default 20:2", "symmetric 20:2", "fused 20:2", "weave 20:2", "sequence 20:2",
+                                         "auto 20:2", "no-comm 20:2", "default trace", "symmetric trace", "fused trace",
+                                         "weave trace", "sequence trace", "auto trace", "no-comm trace"));
   EXPECT_THAT(read_file(drawing, kLongestRecord),
               testing::AllOf(HasSubstr("Throughput"), HasSubstr(">no-comm<"), HasSubstr("</svg>")));
 }
@@ -240,10 +240,12 @@ TEST(Bench, TokenWeaveTimesStepsBySizeOfTheirChunks) {
   const json record =
       run_json({"token-weave", "--figure", "13", "--model", "synth:tiny", "--tp", "2", "--device", "cpu", "--lengths",
                 "20:2", "--step-tokens", "8,16", "--num-prompts", "2", "--repeats", "1"});
-  ASSERT_EQ(record.at("rows").size(), 10);
-  EXPECT_EQ(record.at("rows")[5].at("step_tokens"), 16);
-  EXPECT_EQ(record.at("rows")[2].at("split_tokens"), nullptr) << "untuned, on the CPU";
-  EXPECT_EQ(record.at("rows")[2].at("steps_in_two_parts"), 0);
+  ASSERT_EQ(record.at("rows").size(), 14);
+  EXPECT_EQ(record.at("rows")[7].at("step_tokens"), 16);
+  const json& weave = record.at("rows")[3];
+  EXPECT_EQ(weave.at("mode"), "weave");
+  EXPECT_EQ(weave.at("split_tokens"), nullptr) << "untuned, on the CPU";
+  EXPECT_EQ(weave.at("steps_in_two_parts"), 0);
 }
 
 TEST(Bench, TokenWeaveTimesALayerInEachMode) {
