@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """predict_weave.py writes bench/results/weave-predicted-h200.json: what a layer of Llama-3.3-70B takes on 2, 4 and 8 H200s in each mode,
-and the fused operator, from records of two H200s. report_steps.py puts it beside what was measured.
+the fused operator, and traces on 2 and 4, from records of two H200s. report_steps.py puts it beside what was measured.
 
 - No communication: what a rank computes is 2/N of its part on two, except for the norms, which every rank computes whole.
 - A call of an operator: the part that a call of one token takes, and the rest by the bytes that a rank sends, 2 (N-1)/N of all.
@@ -10,6 +10,12 @@ and the fused operator, from records of two H200s. report_steps.py puts it besid
   (figure 10 at 8 SMs). Waves of blocks are not in it, nor what a sum and a GEMM take from each other.
 
 The last is most of what a layer on two takes longer than this says: `on_two` is measured over modelled, and 4 and 8 ranks get it, too.
+
+Traces (figure 12) of llama-3-8b in steps of 2048 tokens of 4096, as many bytes as 1024 of the layer's 8192:
+
+- Communication on two is what the default takes longer than no-comm. Fused sums take as much of it as in the layer (figure 14): the record of
+  traces is older than sums by TMA where rows lie.
+- On four ranks computation halves; the default's communication grows as NCCL and a norm do, fused sums as the operator above.
 """
 import json
 
@@ -23,6 +29,9 @@ RANKS = (2, 4, 8)
 ALL_SMS, TRANSFER_SMS = 132, 8
 HIDDEN, HEADS, KV_HEADS, HEAD_DIM, INNER = 8192, 64, 8, 128, 28672
 FUSED = "fused"
+TRACES = "modes-h200-2-ranks-figure-12.json"
+TRACE_TOKENS = 1024  # of the layer: a step's bytes
+NCCL_AND_NORM_ON_FOUR = 115e-6  # so many tokens on four H200s, multicast off: the baseline of the target
 
 
 def record(name):
@@ -83,6 +92,27 @@ def woven_layer(parts, compute_seconds, sum_seconds):
     return (ends[-1] - ends[layers // 2 - 1]) / (layers - layers // 2)
 
 
+def predicted_traces(layers, all_sms):
+    """Of traces whose default and no-comm are recorded on two ranks."""
+    over_no_comm = {mode: layers[TRACE_TOKENS, mode]["of_no_comm"] - 1 for mode in ("default", "fused")}
+    nccl_on_two = next(row["microseconds"] * 1e-6 for row in record(OPERATOR)["rows"]
+                       if row["way"] == "NCCL's all-reduce, norm" and row["tokens"] == TRACE_TOKENS)
+    grows = {2: {"default": 1, "fused": 1},
+             4: {"default": NCCL_AND_NORM_ON_FOUR / nccl_on_two, "fused": all_sms(TRACE_TOKENS, 4) / all_sms(TRACE_TOKENS, 2)}}
+    on_two = {(row["workload"], row["mode"]): row["seconds"]["median"] for row in record(TRACES)["rows"]}
+    rows = []
+    for workload in dict.fromkeys(name for name, _ in on_two):
+        computed = on_two[workload, "no-comm"]
+        communication = on_two[workload, "default"] - computed
+        for ranks, of in grows.items():
+            seconds = {"default": computed * 2 / ranks + communication * of["default"],
+                       "fused": computed * 2 / ranks + communication * over_no_comm["fused"] / over_no_comm["default"] * of["fused"],
+                       "no-comm": computed * 2 / ranks}
+            rows += [{"workload": workload, "ranks": ranks, "mode": mode, "seconds": time, "of_default": seconds["default"] / time}
+                     for mode, time in seconds.items()]
+    return rows
+
+
 def prediction():
     layers = {(row["tokens"], row["mode"]): row for row in record(LAYER)["rows"]}
     norm = norm_seconds()
@@ -115,8 +145,9 @@ def prediction():
                          "on_two": on_two, "seconds": predicted, "of_no_comm": predicted / seconds("no-comm", tokens, ranks)})
     operators = [{"way": FUSED, "tokens": row["tokens"], "hidden": HIDDEN, "ranks": ranks, "seconds": all_sms(row["tokens"], ranks)}
                  for row in of_operator for ranks in RANKS]
-    commits = {name: record(name)["commit"] for name in (LAYER, OPERATOR, SMS, NORM)}
-    return {"model": record(LAYER)["model"], "commits": commits, "rows": rows, "operators": operators}
+    commits = {name: record(name)["commit"] for name in (LAYER, OPERATOR, SMS, NORM, TRACES)}
+    return {"model": record(LAYER)["model"], "commits": commits, "rows": rows, "operators": operators,
+            "traces_model": record(TRACES)["model"], "traces": predicted_traces(layers, all_sms)}
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
     bench/report_steps.py [RESULTS_FOLDER [OUTPUT_FOLDER]]
 
 Reads `experts-X-decode-*.json` and `modes-X-{MODE}-{decode,prefill}-*.json` (`heddle bench decode|prefill`), and
-`modes-X-figure-N.json` (`heddle bench token-weave --figure N`, N 4, 9, 11, 12, 14). All figures come from the files; do not edit the pages by hand.
+`modes-X-figure-N.json` (`heddle bench token-weave --figure N`). All figures come from the files; do not edit the pages by hand.
 """
 import argparse
 import pathlib
@@ -62,10 +62,42 @@ def milliseconds(case, bench):
 
 def ranks_of(name, record):
     """So many ranks on which GPUs, and whether they share one, where no link is crossed."""
-    ranks, gpus = f"{record['ranks']} ranks", record["machine"]["key"].rsplit("; ", 1)[1]
+    ranks, gpus = f"{record['ranks']} rank{'s' if record['ranks'] > 1 else ''}", record["machine"]["key"].rsplit("; ", 1)[1]
     if "-shared-" in name:  # one GPU, of as many as the machine has
         return f"{ranks} that share one {gpus.split(' x ')[-1]}"
     return f"{ranks} on {gpus}, a GPU each"
+
+
+# Of calls, by their tokens.
+CALL_FIGURES = {4: "All-reduce, residual and norm", 5: "All-reduce, and reduce-scatter with all-gather", 6: "Reduce-scatter"}
+# Of calls, by their SMs.
+SM_FIGURES = {7: "SMs of the all-reduce", 10: "SMs of the fused operator"}
+
+
+def call_figure(number, title, name, record):
+    for row in record["rows"]:  # as older records call it
+        row["way"] = {"all-reduce, norm": "Heddle's all-reduce, norm", "all-reduce": "Heddle's all-reduce"}.get(row["way"], row["way"])
+    tokens = sorted({row["tokens"] for row in record["rows"]})
+    ways = dict.fromkeys(row["way"] for row in record["rows"])
+    field, unit = ("sent_gb_per_second", "GB/s that a rank sends") if number == 6 else ("microseconds", "Microseconds")
+    cells = {(row["way"], row["tokens"]): f"{row[field]:.1f}" for row in record["rows"]}
+    page = [f"## {title} (figure {number}), rows {record['rows'][0]['hidden']} wide, {ranks_of(name, record)}", "",
+            f"{source(name, record)}. {unit} by tokens. Not here: {record['not_reproducible_here']}.", "",
+            table(["way", *map(str, tokens)], [[way, *(cells.get((way, count), "") for count in tokens)] for way in ways])]
+    if number != 6 and record["ranks"] > 1 and not any("NCCL" in way for way in ways):
+        page += ["This record has no row by NCCL, so it compares Heddle's operators with each other alone.", ""]
+    return page
+
+
+def sm_figure(number, title, name, record):
+    tokens = sorted({row["tokens"] for row in record["rows"]})
+    counts = sorted({row["sms"] for row in record["rows"]})
+    times = {(row["tokens"], row["sms"]): row["microseconds"] for row in record["rows"]}
+    return [f"## {title} (figure {number}), rows {record['rows'][0]['hidden']} wide, {ranks_of(name, record)}", "",
+            f"{source(name, record)}. Microseconds by SMs, and in brackets over the time on {counts[-1]}."
+            + " Target: 1.15 on 16 SMs, 1.4 on 8." * (number == 10), "",
+            table(["tokens", *map(str, counts)],
+                  [[count, *(f"{times[count, sms]:.1f} ({times[count, sms] / times[count, counts[-1]]:.2f})" for sms in counts)] for count in tokens])]
 
 
 # Figures of steps in each mode, against the same step without communication.
@@ -78,15 +110,19 @@ def step_figure(number, title, name, record):
             table(["tokens", "mode", "split", "ms", "of no-comm"], rows)]
 
 
-def traces(name, record):
-    """Figure 12. Older records do not say how many of their steps were in two parts."""
-    rows = [[row["workload"], row["mode"], *(f"{row['steps_in_two_parts']} of {row['steps']}" for _ in range("steps" in row)),
+TRACE_FIGURES = {12: "Throughput of traces", 13: "Throughput by the tokens of a step"}
+
+
+def traces(number, title, name, record):
+    """Older records do not say how many of their steps were in two parts."""
+    sizes = [[], ["tokens of a step"]][number == 13]
+    rows = [[row["workload"], *(row["step_tokens"] for _ in sizes), row["mode"], *(f"{row['steps_in_two_parts']} of {row['steps']}" for _ in range("steps" in row)),
              f"{row['seconds']['median']:.3f} ({row['seconds']['p10']:.3f} to {row['seconds']['p90']:.3f})",
              f"{row['tokens_per_second']:.0f}", f"{row['of_default']:.2f}"] for row in record["rows"]]
     counted = "steps" in record["rows"][0]
-    page = [f"## Throughput of traces (figure 12), {record['model']}, {ranks_of(name, record)}", "",
+    page = [f"## {title} (figure {number}), {record['model']}, {ranks_of(name, record)}", "",
             f"{source(name, record)}. `{command(record)}`", "", "A workload is prompt tokens : output tokens. Target: 1.15 of default.", "",
-            table(["workload", "mode", *["steps in two parts"] * counted, "s (p10 to p90)", "tokens/s", "of default"], rows)]
+            table(["workload", *sizes, "mode", *["steps in two parts"] * counted, "s (p10 to p90)", "tokens/s", "of default"], rows)]
     if not counted:
         page += ["Modes ran one after the other in this record, `default` first, and the first sample of each may have captured graphs. How"
                  " many of its steps were in two parts is not recorded.", ""]
@@ -112,7 +148,17 @@ def predictions(folder):
                  f"The fused operator, rows {record['operators'][0]['hidden']} wide, microseconds:", "",
                  table(["tokens", *(f"{n} GPUs" for n in ranks)],
                        [[tokens, *(f"{calls[tokens, n]:.1f}" for n in ranks)] for tokens in dict.fromkeys(row["tokens"] for row in record["operators"])])]
+        page += predicted_traces(record)
     return page
+
+
+def predicted_traces(record):
+    cells = {(row["workload"], row["mode"], row["ranks"]): row for row in record["traces"]}
+    ranks = sorted({count for _, _, count in cells})
+    lines = [[workload, mode, *(f"{cells[workload, mode, n]['seconds']:.3f} ({cells[workload, mode, n]['of_default']:.2f})" for n in ranks)]
+             for workload, mode in dict.fromkeys((workload, mode) for workload, mode, _ in cells)]
+    return [f"Throughput of traces of {record['traces_model']}, seconds, and in brackets of the default's throughput. `no-comm` is the bound.", "",
+            table(["workload", "mode", *(f"{n} GPUs" for n in ranks)], lines)]
 
 
 def norm_share(name, record):
@@ -150,24 +196,20 @@ def modes(folder):
             shares = f"; communication takes {', '.join(f'{1 - f / b:.0%}' for f, b in zip(floor, base))} of the default's"
         page += [f"## {model}, {bench}, {ranks_of(name, record)}", "", source(name, record) + ", likewise the other modes. Milliseconds a step, and"
                  f" the default's over it{shares}.", "", table(["mode", *head], rows)]
-    for name, record in records_of(folder, "modes-*-figure-4.json"):
-        tokens = sorted({row["tokens"] for row in record["rows"]})
-        for row in record["rows"]:  # as older records call it
-            row["way"] = {"all-reduce, norm": "Heddle's all-reduce, norm"}.get(row["way"], row["way"])
-        ways = dict.fromkeys(row["way"] for row in record["rows"])
-        time = {(row["way"], row["tokens"]): row["microseconds"] for row in record["rows"]}
-        page += [f"## All-reduce, residual and norm, rows {record['rows'][0]['hidden']} wide, {ranks_of(name, record)}", "",
-                 source(name, record) + ". Microseconds by tokens. Not here: " + record["not_reproducible_here"] + ".", "",
-                 table(["way", *map(str, tokens)], [[way, *(f"{time[way, count]:.1f}" for count in tokens)] for way in ways])]
-        if not any("NCCL" in way for way in ways):
-            page += ["This record has no row by NCCL, so it compares Heddle's operators with each other alone.", ""]
+    for number, title in CALL_FIGURES.items():
+        for name, record in records_of(folder, f"modes-*-figure-{number}.json"):
+            page += call_figure(number, title, name, record)
+    for number, title in SM_FIGURES.items():
+        for name, record in records_of(folder, f"modes-*-figure-{number}.json"):
+            page += sm_figure(number, title, name, record)
     for name, record in records_of(folder, "modes-*-figure-3.json"):
         page += norm_share(name, record)
     for number, title in STEP_FIGURES.items():
         for name, record in records_of(folder, f"modes-*-figure-{number}.json"):
             page += step_figure(number, title, name, record)
-    for name, record in records_of(folder, "modes-*-figure-12.json"):
-        page += traces(name, record)
+    for number, title in TRACE_FIGURES.items():
+        for name, record in records_of(folder, f"modes-*-figure-{number}.json"):
+            page += traces(number, title, name, record)
     return page + predictions(folder)
 
 

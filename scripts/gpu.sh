@@ -43,8 +43,9 @@
 #                  and SplitToken beside SplitHead (figure 20) (60 s)
 #     token-weave  issue 28, on every GPU, or on ranks that share one (2, and 4; records named shared): the norm's course, models in
 #                  each mode against goldens and one rank, the 1000 sums in steps of two parts, figures 4 and 14, memcheck and
-#                  racecheck, figures 9, 12, 3 and 1, `heddle tune token-weave`, Qwen2.5-72B and Mixtral-8x22B, figures 10 and 11, a
-#                  soak, figures 5, 6, 7 and 13, the sums and decode steps in every mode (9 minutes)
+#                  racecheck, figure 9, the norm alone beside the fused operator, gaps between steps, `heddle tune token-weave`, figures 12, 3
+#                  and 1, Qwen2.5-72B and Mixtral-8x22B, figures 10 and 11, a soak, figures 5, 6, 7 and 13, the sums and decode steps in
+#                  every mode (9 minutes)
 #     sequence-attention  issue 29: pieces and strategies against float64, GPU memory between machines by the host (conformance and
 #                  strategies on processes that share the GPU), memcheck of two ranks, figure 12 beside cuDNN at 9 216, 37 376, 4 608
 #                  and 167 504 tokens with heads of 64 and 128, figure 8 (all degrees) beside computation alone on 2 and 4 ranks that
@@ -664,8 +665,8 @@ cluster() {
   for model in llama-2-7b llama-3-8b llama-3.2-1b; do
     model_bench "fused-$model" 30 decode "$model" --decode fused --case 1x1024,1x4096,1x16384,16x1024 --repeats 5
   done
-  HEDDLE_TORCH_MODE=eager model_bench uncaptured-llama-2-7b 60 decode llama-2-7b --case 1x1024,1x4096,1x16384 --compare torch
-  for model in llama-2-7b llama-3-8b llama-3.2-1b; do tune_decode cluster 30 "$model"; done
+  HEDDLE_TORCH_MODE=eager model_bench uncaptured-llama-2-7b 60 decode llama-2-7b --case 1x1024,1x4096 --compare torch
+  for model in llama-2-7b llama-3-8b llama-3.2-1b; do tune_decode cluster 15 "$model"; done
 }
 
 # Small sizes: every way of a few calls, and of the block the two smallest shapes in each form.
@@ -680,7 +681,7 @@ block_figure() {  # NUMBER NAME ARGUMENTS...
   local number=$1 name=$2 file
   file=$logs/gpu-$(name_of_card)-$name
   shift 2
-  run "cluster-$name" 25 "$bin/heddle" bench block --figure "$number" "$@" --repeats 5 --json "$file.json" --svg "$file.svg"
+  run "cluster-$name" 25 "$bin/heddle" bench block --figure "$number" "$@" --repeats 3 --json "$file.json" --svg "$file.svg"
 }
 
 # A kernel that is wrong need not be fast, so its tests come first.
@@ -699,10 +700,10 @@ name_of_card() {  # h200
 }
 
 # In the order of what is wanted most: that it is right, what issue 28 has targets for, sanitizers, the other figures. The limits up
-# to the soak add up to 490 s, without the sums, which take some seconds; most runs take less, and what does not fit is skipped by
+# to the soak add up to 535 s, without the sums, which take some seconds; most runs take less, and what does not fit is skipped by
 # name. Models of 70B and more have one or two layers. Ranks that share one GPU are 2, and 4 where a run says so.
 token_weave() {
-  local ranks devices mode card figure name count tool worlds
+  local ranks devices mode card figure name count tool worlds traced
   card=$(name_of_card)
   ranks=$(nvidia-smi --list-gpus | grep -c '^GPU')
   devices=$(seq -s, -f 'cuda:%g' 0 $((ranks - 1)))
@@ -721,8 +722,14 @@ token_weave() {
       --threads "$ranks" --only all_reduce_norm --calls 6
   done
   weave_figure 9 20 "$name" --model synth:llama-3-8b,layers=4 --tp "$ranks" --device "$devices" --tokens 4096 --repeats 9
+  weave_figure 4 5 "modes-$card-1-ranks" --device cuda:0
+  step_gaps 8 --tp "$ranks" --device "$devices" --tp-mode fused --tokens 8192 --step-tokens 1024
+  step_gaps 8 --tp "$ranks" --device "$devices" --tp-mode weave --split-tokens 2048 --tokens 32768 --step-tokens 8192  # in two parts
   run token-weave-tune 40 "$bin/heddle" tune token-weave --model synth:llama-3-8b,layers=8 --tp "$ranks" --device "$devices" --tokens 2048,8192
-  weave_figure 12 35 "$name" --model synth:llama-3-8b --tp "$ranks" --device "$devices" --split-tokens 2048 --lengths 2048:64 \
+  # Seven engines: on one GPU, half of the model's layers.
+  traced=synth:llama-3-8b
+  [ "${#worlds[@]}" = 1 ] || traced+=,layers=16
+  weave_figure 12 35 "$name" --model $traced --tp "$ranks" --device "$devices" --split-tokens 2048 --lengths 2048:64 \
     --num-prompts 8 --repeats 1
   for figure in 3 1; do
     weave_figure $figure 15 "$name" --model synth:llama-3.3-70b,layers=2 --tp "$ranks" --device "$devices" --tokens 1024,4096,8192
@@ -755,6 +762,15 @@ norm_course() {  # NAME SECONDS RANKS ARGUMENTS...
 woven_sums() {  # RANKS DEVICES
   sums token-weave-sums-weave --device "$2" --tp "$1" --tp-mode weave --split-tokens 512 --max-sequences 256 --verbose
   run token-weave-sums-in-parts 1 grep -E '^heddle: [1-9][0-9]* of [0-9]+ steps were computed in two parts' "$logs/token-weave-sums-weave.log"
+}
+
+# Prompts in steps that are launched ahead: between two of them a GPU stands still for less than 1 % of the time. PARTS: of a prompt,
+# the last argument is the tokens of a step.
+step_gaps() {  # PARTS ARGUMENTS...
+  local name=token-weave-gaps-${*: -1} trace=$home/gaps-${*: -1}.json parts=$1
+  shift
+  run "$name-trace" 15 "$bin/heddle" trace -o "$trace" bench prefill --model synth:llama-3-8b,layers=8 --repeats 3 "$@"
+  run "$name" 5 python3 "$root/tools/step_gaps.py" "$trace" --steps "$parts" --runs 2 --most 0.01
 }
 
 weave_figure() {  # NUMBER SECONDS NAME ARGUMENTS...

@@ -208,16 +208,22 @@ HEDDLE_HOST_DEVICE_APART bool wait_for_packet(WaitLimit limit, WaitReason reason
   return true;
 }
 
+// How often a lane looks for packets before it waits for one that is late.
+template <PeerAddressing P>
+HEDDLE_HOST_DEVICE int quick_looks([[maybe_unused]] const P& peers) {
+#ifdef __CUDA_ARCH__
+  return peers.waits.log == nullptr ? 4096 : 0;
+#else
+  return 8;
+#endif
+}
+
 // Waits for one packet of each rank in first .. first + kAtOnce - 1 for which awaited(rank), all in flight at once;
 // they lie `stride` packets apart, rank 0's at `places`.
 template <int kAtOnce, PeerAddressing P, class Slots, class Awaited>
 HEDDLE_HOST_DEVICE bool receive_some(const P& peers, Tag tag, const Slots& places, std::size_t stride, int first,
                                      const Awaited& awaited, Packet (&packets)[kAtOnce]) {
-#ifdef __CUDA_ARCH__
-  const int quick_looks = peers.waits.log == nullptr ? 4096 : 0;
-#else
-  constexpr int quick_looks = 8;
-#endif
+  const int quick = quick_looks(peers);
   const auto place = [&](int k) { return places.first + static_cast<std::size_t>(k) * stride; };
   for (int looks = 0;; ++looks) {
     int late = -1;
@@ -228,7 +234,7 @@ HEDDLE_HOST_DEVICE bool receive_some(const P& peers, Tag tag, const Slots& place
       if (awaited(first + k) && !arrived(packets[k])) late = first + k;
     });
     if (late < 0) return places.unescape(peers, tag, first, stride, packets);
-    if (looks >= quick_looks && !wait_for_packet(peers.waits, why(peers, late, tag), place(late))) return false;
+    if (looks >= quick && !wait_for_packet(peers.waits, why(peers, late, tag), place(late))) return false;
   }
 }
 

@@ -229,9 +229,9 @@ TEST(Bench, TokenWeaveTimesWorkloadsInEachMode) {
     EXPECT_EQ(row.at("output_tokens"), row.at("workload") == "trace" ? 6 : 4) << rows.back();
     EXPECT_GT(row.at("tokens_per_second").get<double>(), 0) << rows.back();
   }
-  EXPECT_THAT(rows,
-              testing::ElementsAre("default 20:2", "fused 20:2", "weave 20:2", "sequence 20:2", "no-comm 20:2",
-                                   "default trace", "fused trace", "weave trace", "sequence trace", "no-comm trace"));
+  EXPECT_THAT(rows, testing::ElementsAre("default 20:2", "symmetric 20:2", "fused 20:2", "weave 20:2", "sequence 20:2",
+                                         "auto 20:2", "no-comm 20:2", "default trace", "symmetric trace", "fused trace",
+                                         "weave trace", "sequence trace", "auto trace", "no-comm trace"));
   EXPECT_THAT(read_file(drawing, kLongestRecord),
               testing::AllOf(HasSubstr("Throughput"), HasSubstr(">no-comm<"), HasSubstr("</svg>")));
 }
@@ -240,10 +240,12 @@ TEST(Bench, TokenWeaveTimesStepsBySizeOfTheirChunks) {
   const json record =
       run_json({"token-weave", "--figure", "13", "--model", "synth:tiny", "--tp", "2", "--device", "cpu", "--lengths",
                 "20:2", "--step-tokens", "8,16", "--num-prompts", "2", "--repeats", "1"});
-  ASSERT_EQ(record.at("rows").size(), 10);
-  EXPECT_EQ(record.at("rows")[5].at("step_tokens"), 16);
-  EXPECT_EQ(record.at("rows")[2].at("split_tokens"), nullptr) << "untuned, on the CPU";
-  EXPECT_EQ(record.at("rows")[2].at("steps_in_two_parts"), 0);
+  ASSERT_EQ(record.at("rows").size(), 14);
+  EXPECT_EQ(record.at("rows")[7].at("step_tokens"), 16);
+  const json& weave = record.at("rows")[3];
+  EXPECT_EQ(weave.at("mode"), "weave");
+  EXPECT_EQ(weave.at("split_tokens"), nullptr) << "untuned, on the CPU";
+  EXPECT_EQ(weave.at("steps_in_two_parts"), 0);
 }
 
 TEST(Bench, TokenWeaveTimesALayerInEachMode) {
@@ -273,6 +275,26 @@ TEST(Bench, TokenWeaveGivesTheShareOfNormsInAStep) {
   EXPECT_THAT(read_file(drawing, kLongestRecord), testing::AllOf(HasSubstr("RMSNorm"), HasSubstr("</svg>")));
 }
 
+// One token is fewer than two ranks, so two-phase has no row of it.
+TEST(Bench, TokenWeaveTimesTheFusedOperatorInEachRegimeThatASizeHas) {
+  const json record = run_json({"token-weave", "--figure", "4", "--ranks", "2", "--hidden", "64", "--tokens", "1,4",
+                                "--repeats", "2", "--regime", "one_shot,two_phase,pipelined"});
+  std::vector<std::string> rows;
+  for (const json& row : record.at("rows"))
+    if (row.at("way").get<std::string>().starts_with("fused"))
+      rows.push_back(fmt::format("{} {}", row.at("way").get<std::string>(), row.at("tokens").get<int>()));
+  EXPECT_THAT(rows, testing::ElementsAre("fused 1", "fused, one_shot 1", "fused, pipelined 1", "fused 4",
+                                         "fused, one_shot 4", "fused, two_phase 4", "fused, pipelined 4"));
+}
+
+TEST(Bench, TokenWeaveComparesTheNormAloneWithTheFusedOperatorOfOneRank) {
+  const json record =
+      run_json({"token-weave", "--figure", "4", "--ranks", "1", "--hidden", "64", "--tokens", "4", "--repeats", "2"});
+  ASSERT_EQ(record.at("rows").size(), 2);
+  EXPECT_EQ(record.at("rows")[0].at("way"), "norm");
+  EXPECT_EQ(record.at("rows")[1].at("way"), "fused");
+}
+
 TEST(Bench, TokenWeaveSaysWhatAFigureOfAModelNeeds) {
   const std::pair<std::vector<std::string>, std::string> cases[] = {
       {{"--figure", "12"}, "give --model"},
@@ -284,6 +306,8 @@ TEST(Bench, TokenWeaveSaysWhatAFigureOfAModelNeeds) {
       {{"--figure", "4", "--model", "synth:tiny"}, "figure 4 does not take --model"},
       {{"--figure", "4", "--tp", "2"}, "figure 4 does not take --tp"},
       {{"--figure", "10", "--sms", "2,16"}, "--sms is of GPUs"},
+      {{"--figure", "5", "--regime", "one_shot"}, "figure 5 does not take --regime"},
+      {{"--figure", "4", "--regime", "direct"}, "expected one_shot, two_phase or pipelined"},
       {{"--figure", "11", "--model", "synth:tiny", "--tp", "2", "--trace", "x"}, "figure 11 does not take --trace"},
       {{"--figure", "2"}, "expected one of 1, 3, 4"}};
   for (const auto& [given, message] : cases) {

@@ -60,8 +60,8 @@ std::vector<int> numbers_of(const std::string& option, const std::string& text, 
   return numbers;
 }
 
-// "cpu": `ranks` threads; "cuda": a rank on each GPU; otherwise a device for each rank.
-std::vector<Device> weave_devices(const std::string& text, int ranks) {
+// "cpu": `ranks` threads; "cuda": a rank on each GPU; otherwise a device for each rank. `fewest` ranks on GPUs.
+std::vector<Device> weave_devices(const std::string& text, int ranks, int fewest) {
   std::vector<Device> devices = devices_named(text);
   if (devices.empty())
     throw_error<InputError>("--device {}: expected cpu, cuda, or a GPU for each rank such as cuda:0,cuda:0",
@@ -70,7 +70,7 @@ std::vector<Device> weave_devices(const std::string& text, int ranks) {
   if (devices.size() == 1) {
     const int gpus = text == "cuda" ? static_cast<int>(discover_gpus().gpus.size()) : 1;
     if (!cpu && gpus == 0) throw_error<InputError>("--device {}: there is no GPU here (heddle doctor says why)", text);
-    if (gpus == 1 && !cpu)
+    if (!cpu && gpus < fewest)
       throw_error<InputError>(
           "--device {}: one GPU, and a sum needs two ranks or more; name it for each, like cuda:0,cuda:0",
           printable_text(text));
@@ -97,6 +97,7 @@ void require_options_of(const CLI::App& command, const TokenWeaveFigure& figure,
   if (of_traces) add({"--tokens"});
   if (figure.of_model) add({"--ranks", "--hidden"});
   if (!sweeps) add({"--sms"});
+  if (figure.number != 4) add({"--regime"});
   for (const std::string& name : other)
     if (command.get_option(name)->count() > 0)
       throw_error<InputError>("bench token-weave: figure {} does not take {}", figure.number, name);
@@ -171,7 +172,8 @@ void add_token_weave_benchmark(CLI::App& bench) {
               throw CLI::ValidationError("--figure", fmt::format("is \"{}\", expected one of {}", printable_text(text),
                                                                  weave_figure_numbers()));
           },
-          "4 all-reduce and norm three ways, 5 all-reduce against reduce-scatter and all-gather, 6 bandwidth of the "
+          "4 all-reduce and norm three ways, on one rank the norm alone and within the fused operator, 5 all-reduce "
+          "against reduce-scatter and all-gather, 6 bandwidth of the "
           "reduce-scatter, 7 SMs of the all-reduce, 10 SMs of the fused operator; of a model: 1 what "
           "communication adds, 3 the norms' share of a step, 9 splits, 11 latency, 14 one layer (synth:NAME,layers=1), "
           "12 throughput of traces, 13 by the tokens of a step")
@@ -201,6 +203,24 @@ void add_token_weave_benchmark(CLI::App& bench) {
           },
           "SMs of figures 7 and 10, comma-separated; default 2 to 132")
       ->type_name("NUMBERS");
+  command
+      ->add_option_function<std::vector<std::string>>(
+          "--regime",
+          [&options](const std::vector<std::string>& names) {
+            for (const std::string& name : names) {
+              const auto regime = all_reduce_norm_regime_named(name);
+              if (!regime)
+                throw CLI::ValidationError("--regime",
+                                           fmt::format("is \"{}\", expected one_shot, two_phase or pipelined, "
+                                                       "separated by commas",
+                                                       printable_text(name)));
+              options.regimes.push_back(*regime);
+            }
+          },
+          "Of figure 4: the fused operator also in these regimes, at the sizes where they are possible: one_shot, "
+          "two_phase, pipelined, comma-separated")
+      ->delimiter(',')
+      ->type_name("NAMES");
   add_number_option<int>(*command, "--hidden", options.hidden, "Elements of an operator's row; default 8192",
                          {.min = 8, .max = 1 << 16});
   command
@@ -240,7 +260,8 @@ void add_token_weave_benchmark(CLI::App& bench) {
     if (of_model && all.model.ranks < 2)
       throw_error<InputError>("bench token-weave: figure {} is of several ranks; give --tp N, 2 or more", all.figure);
     if (!of_model) {
-      all.devices = weave_devices(all.model.devices.empty() ? "cpu" : all.model.devices, given->ranks);
+      const int fewest_ranks = all.figure == 4 ? 1 : 2;  // one has norms without a sum
+      all.devices = weave_devices(all.model.devices.empty() ? "cpu" : all.model.devices, given->ranks, fewest_ranks);
       all.dtype = all.model.dtype;
     }
     require_options_of(*command, figure, !of_model && all.on_gpus());

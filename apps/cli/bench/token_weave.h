@@ -14,6 +14,7 @@
 #include "cli/bench/svg_chart.h"
 #include "cli/model_options.h"
 #include "fabric/fabric.h"
+#include "fused/all_reduce_norm/all_reduce_norm.h"
 
 namespace CLI {
 class App;
@@ -27,8 +28,9 @@ struct TokenWeaveOptions {
   std::optional<int> repeats;  // nothing: what suits the figure
 
   // Of operators.
-  std::vector<Device> devices;  // one for each rank
-  std::vector<int> sms;         // of sweeps, on GPUs; empty: 2 to 132
+  std::vector<Device> devices;               // one for each rank
+  std::vector<int> sms;                      // of sweeps, on GPUs; empty: 2 to 132
+  std::vector<AllReduceNormRegime> regimes;  // figure 4 has the fused operator in each of them, too
   int hidden = 8192;
   std::optional<DType> dtype;  // of what is summed; nothing: float32 on the CPU, bfloat16 on GPUs
 
@@ -57,7 +59,7 @@ struct TokenWeaveResult {
 void run_weave_ranks(const TokenWeaveOptions& options, std::size_t heap_bytes,
                      FunctionRef<void(Fabric&, Stream&)> rank_main);
 
-// Figures 4 (all-reduce and norm three ways), 5 (all-reduce against reduce-scatter and all-gather), 6 (bandwidth of the
+// Figures 4 (all-reduce and norm three ways; of one rank the norm alone and inside the fused operator), 5 (all-reduce against reduce-scatter and all-gather), 6 (bandwidth of the
 // reduce-scatter), 7 and 10 (SMs of the all-reduce; of the fused operator).
 TokenWeaveResult measure_norm_figure(const TokenWeaveOptions& options);
 

@@ -119,13 +119,23 @@ class NormRank {
            lane());
   }
 
+  // Packets of few tokens only have space, and two-phase needs a token for each rank.
+  bool can_force(AllReduceNormRegime regime, std::int64_t tokens) {
+    fused_.force(regime);
+    const AllReduceNormRegime taken = fused_.regime(tokens, options_.hidden, dtype());
+    fused_.force(std::nullopt);
+    return taken == regime;
+  }
+
   std::vector<NormWay> ways(const std::vector<int>& tokens, const std::vector<int>& sms) {
     std::vector<NormWay> ways;
     const int figure = options_.figure;
     const bool nccl = fabric_.has(Capability::vendor_collectives);
     for (const int t : tokens) {
       const std::int64_t own = (t + fabric_.size() - 1) / fabric_.size();
-      if (figure == 4) {
+      if (figure == 4 && fabric_.size() == 1) {
+        ways.push_back({"norm", t, 0, [this, t] { norm(t); }});
+      } else if (figure == 4) {
         if (nccl)
           ways.push_back({"NCCL's all-reduce, norm", t, 0, [this, t] {
                             by_nccl([&] { all_reduce(t); });
@@ -140,7 +150,16 @@ class NormRank {
                           norm(own);
                           all_gather(t, y_, x_);
                         }});
+      }
+      if (figure == 4) {
         ways.push_back({"fused", t, 0, [this, t] { fused(t); }});
+        for (const AllReduceNormRegime regime : options_.regimes)
+          if (can_force(regime, t))
+            ways.push_back({fmt::format("fused, {}", name_of(regime)), t, 0, [this, t, regime] {
+                              fused_.force(regime);
+                              fused(t);
+                              fused_.force(std::nullopt);
+                            }});
       }
       if (figure == 5) {
         if (nccl) {
@@ -226,11 +245,12 @@ std::vector<int> figure_sms(const TokenWeaveOptions& options) {
 }
 
 SvgChart empty_chart(int figure, int hidden, DType dtype, std::size_t ranks) {
-  const std::string shape = fmt::format("{} wide, {}, {} ranks", hidden, name_of(dtype), ranks);
+  const std::string shape = fmt::format("{} wide, {}, {} rank{}", hidden, name_of(dtype), ranks, ranks == 1 ? "" : "s");
   if (figure == 6) return {"Reduce-scatter, " + shape, "tokens", "GB/s of a rank", {}};
   if (figure == 7 || figure == 10)
     return {(figure == 7 ? "All-reduce, " : "Fused all-reduce and RMSNorm, ") + shape, "SMs", "microseconds", {}};
-  return {(figure == 4 ? "All-reduce and RMSNorm, " : "All-reduce, ") + shape, "tokens", "microseconds", {}};
+  const char* const summed = ranks == 1 ? "RMSNorm, " : "All-reduce and RMSNorm, ";
+  return {(figure == 4 ? summed : "All-reduce, ") + shape, "tokens", "microseconds", {}};
 }
 
 }  // namespace

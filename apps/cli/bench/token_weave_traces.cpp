@@ -18,9 +18,12 @@ namespace heddle {
 namespace {
 
 constexpr int kMostSequences = 64;
+
+// automatic: what a user gets who says nothing.
 std::vector<TpMode> trace_modes(const ModelOptions& model) {
-  std::vector<TpMode> modes{TpMode::standard, TpMode::fused, TpMode::weave, TpMode::no_comm};
-  if (can_shard_sums(model)) modes.insert(modes.end() - 1, TpMode::sequence);
+  std::vector<TpMode> modes{TpMode::standard, TpMode::symmetric, TpMode::fused,
+                            TpMode::weave,    TpMode::automatic, TpMode::no_comm};
+  if (can_shard_sums(model)) modes.insert(std::ranges::find(modes, TpMode::automatic), TpMode::sequence);
   return modes;
 }
 

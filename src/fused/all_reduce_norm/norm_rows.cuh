@@ -72,9 +72,9 @@ struct NormRows {
   // Adds packet i of a row's sum to the residual; returns the sum of squares of what it then holds.
   HEDDLE_HOST_DEVICE float add_packet(std::int64_t token, std::size_t i, const PacketSum<X>& sum) const {
 #ifdef __CUDA_ARCH__
-    float4 before[kElements / 4];
-    load_residual(token, i, before);
-    return add_to_residual(token, i, sum, before);
+    float4 z[kElements / 4];
+    load(residual + token * hidden, i, z);
+    return add_to_residual(token, i, sum, z);
 #else
     const auto first = static_cast<std::int64_t>(i) * kElements;
     float* const z = residual + token * hidden + first;
@@ -84,6 +84,46 @@ struct NormRows {
     return 0;
 #endif
   }
+
+#ifdef __CUDACC__
+  // Packets of a lane whose loads are in flight together: one at a time, a row takes as many trips to memory as a lane has
+  // packets.
+  static constexpr int kTogether = 2;
+
+  // What a lane keeps in registers of a row, so that a small call reads no memory between the arrival of its packets and its
+  // last store.
+  struct Held {
+    float4 residual[kTogether][kElements / 4];
+    float4 weight[kTogether][kElements / 4];
+  };
+  // Whether it can, where x and y have as many packets. They are whole and aligned then.
+  template <Group G>
+  __device__ bool can_hold(const G& group) const {
+    return x_packets() <= static_cast<std::size_t>(kTogether * group.lanes()) && is_aligned(x) && is_aligned(y);
+  }
+  template <Group G>
+  __device__ Held hold(const G& group, std::int64_t token) const {
+    Held held{};
+    each_held(group, [&](auto t, std::size_t i) {
+      load(residual + token * hidden, i, held.residual[t]);
+      load(weight, i, held.weight[t]);
+    });
+    return held;
+  }
+  // As add_packet() and norm_row(): row[t] is the sum of packet t of the lane.
+  template <Group G, class Emit>
+  __device__ void add_and_norm(const G& group, std::int64_t token, Held& held, const PacketSum<X> (&row)[kTogether],
+                               float* sums, int turn, const Emit& emit) const {
+    float squares = 0;
+    each_held(group, [&](auto t, std::size_t i) { squares += add_to_residual(token, i, row[t], held.residual[t]); });
+    const float factor = norm_factor(group, squares, sums, turn);
+    each_held(group, [&](auto t, std::size_t i) {
+      const Packet packet = normed(held.residual[t], held.weight[t], factor);
+      reinterpret_cast<Packet*>(y_row(token))[i] = packet;
+      emit(i, packet);
+    });
+  }
+#endif
 
   // Adds the sum over ranks of a whole row, rank p's at source(p), to the residual; returns this lane's sum of squares.
   template <Group G, class Source>
@@ -97,9 +137,9 @@ struct NormRows {
       constexpr int kAtOnce = 4;  // ranks
       float squares = 0;
       each_packets(group, x_packets(), [&](const auto& at, const auto& exists) {
-        float4 before[kTogether][kElements / 4];
+        float4 z[kTogether][kElements / 4];
         unrolled<kTogether>([&](auto t) {
-          if (exists(t)) load_residual(token, at(t), before[t]);
+          if (exists(t)) load(residual + token * hidden, at(t), z[t]);
         });
         PacketSum<X> sums[kTogether];
         for (int first = 0; first < ranks; first += kAtOnce) {
@@ -120,7 +160,7 @@ struct NormRows {
           });
         }
         unrolled<kTogether>([&](auto t) {
-          if (exists(t)) squares += add_to_residual(token, at(t), sums[t], before[t]);
+          if (exists(t)) squares += add_to_residual(token, at(t), sums[t], z[t]);
         });
       });
       return squares;
@@ -140,8 +180,7 @@ struct NormRows {
       for (std::size_t i = 0; i < y_packets(); ++i) emit(i, load_packet(y_row(token), i, y_bytes()));
     } else {
 #ifdef __CUDA_ARCH__
-      const float total = sum_over_lanes(group, squares, sums, turn);
-      const float factor = 1.0f / sqrtf(total / static_cast<float>(hidden) + eps);
+      const float factor = norm_factor(group, squares, sums, turn);
       each_packets(group, y_packets(), [&](const auto& at, const auto& exists) {
         Packet packets[kTogether] = {};
         unrolled<kTogether>([&](auto t) {
@@ -159,9 +198,7 @@ struct NormRows {
 
  private:
 #ifdef __CUDACC__
-  // Packets of a lane whose loads are in flight together: one at a time, a row takes as many trips to memory as a lane has
-  // packets.
-  static constexpr int kTogether = 2;
+  static constexpr int kOut = static_cast<int>(kPacketBytes / sizeof(Y));  // elements of a packet of y
 
   // Calls f(at, exists) for the packets of this lane, kTogether at a time: number t of them is packet at(t).
   template <Group G, class F>
@@ -173,24 +210,34 @@ struct NormRows {
     }
   }
 
-  __device__ float4* residual_packet(std::int64_t token, std::size_t i) const {
-    return reinterpret_cast<float4*>(residual + token * hidden + static_cast<std::int64_t>(i) * kElements);
+  // Calls f(t, i) for the packets of this lane where a lane has kTogether at most: i is number t of them, t a constant.
+  template <Group G, class F>
+  __device__ void each_held(const G& group, const F& f) const {
+    unrolled<kTogether>([&](auto t) {
+      const auto i = static_cast<std::size_t>(group.lane() + t * group.lanes());
+      if (i < x_packets()) f(t, i);
+    });
   }
-  __device__ void load_residual(std::int64_t token, std::size_t i, float4 (&before)[kElements / 4]) const {
-    const float4* const z = residual_packet(token, i);
-    unrolled<kElements / 4>([&](auto k) { before[k] = z[k]; });
+
+  // Elements of the row at `from` that packet i of x or y has.
+  template <int kFours>
+  static __device__ void load(const float* from, std::size_t i, float4 (&fours)[kFours]) {
+    const auto* const place = reinterpret_cast<const float4*>(from) + i * kFours;
+    unrolled<kFours>([&](auto k) { fours[k] = place[k]; });
   }
+
+  // Adds packet i of a row's sum to z, the residual's elements, which receives the sum and is stored; returns its sum of squares.
   __device__ float add_to_residual(std::int64_t token, std::size_t i, const PacketSum<X>& sum,
-                                   const float4 (&before)[kElements / 4]) const {
-    float4* const z = residual_packet(token, i);
+                                   float4 (&z)[kElements / 4]) const {
+    auto* const place = reinterpret_cast<float4*>(residual + token * hidden) + i * (kElements / 4);
     float squares = 0;
     unrolled<kElements / 4>([&](auto k) {
-      float4 four = before[k];
+      float4& four = z[k];
       four.x = sum.template value<4 * k>() + four.x;
       four.y = sum.template value<4 * k + 1>() + four.y;
       four.z = sum.template value<4 * k + 2>() + four.z;
       four.w = sum.template value<4 * k + 3>() + four.w;
-      z[k] = four;
+      place[k] = four;
       squares = __fmaf_rn(four.x, four.x, squares);
       squares = __fmaf_rn(four.y, four.y, squares);
       squares = __fmaf_rn(four.z, four.z, squares);
@@ -199,20 +246,30 @@ struct NormRows {
     return squares;
   }
 
-  __device__ Packet normed_packet(std::int64_t token, std::size_t i, float factor) const {
-    constexpr int kOut = static_cast<int>(kPacketBytes / sizeof(Y));
-    const auto first = static_cast<std::int64_t>(i) * kOut;
-    const auto* const z = reinterpret_cast<const float4*>(residual + token * hidden + first);
-    const auto* const w = reinterpret_cast<const float4*>(weight + first);
-    float out[kOut];
-    unrolled<kOut / 4>([&](auto k) {
-      const float4 four = z[k], weights = w[k];
-      out[4 * k] = four.x * factor * weights.x;
-      out[4 * k + 1] = four.y * factor * weights.y;
-      out[4 * k + 2] = four.z * factor * weights.z;
-      out[4 * k + 3] = four.w * factor * weights.w;
+  // From what each lane has summed of a row's squares. A barrier of the group.
+  template <Group G>
+  __device__ float norm_factor(const G& group, float squares, float* sums, int turn) const {
+    const float total = sum_over_lanes(group, squares, sums, turn);
+    return 1.0f / sqrtf(total / static_cast<float>(hidden) + eps);
+  }
+
+  template <int kFours>
+  static __device__ Packet normed(const float4 (&z)[kFours], const float4 (&weights)[kFours], float factor) {
+    float out[4 * kFours];
+    unrolled<kFours>([&](auto k) {
+      out[4 * k] = z[k].x * factor * weights[k].x;
+      out[4 * k + 1] = z[k].y * factor * weights[k].y;
+      out[4 * k + 2] = z[k].z * factor * weights[k].z;
+      out[4 * k + 3] = z[k].w * factor * weights[k].w;
     });
     return narrowed<Y>(out);
+  }
+
+  __device__ Packet normed_packet(std::int64_t token, std::size_t i, float factor) const {
+    float4 z[kOut / 4], w[kOut / 4];
+    load(residual + token * hidden, i, z);
+    load(weight, i, w);
+    return normed(z, w, factor);
   }
 #endif
 
