@@ -25,8 +25,11 @@ constexpr KeyValuePlanes kPlanes{.keys = 0, .values = 1};
 // Without the lane's SMs, which a step knows.
 DecodeBlockMapping mapping_of(const DecodeChoice& choice, int num_sms) {
   if (choice.form == DecodeChoice::Form::streamed) return {.streamed_blocks = num_sms};
-  // Every block normalises by itself, which was the fastest of all mappings at small batches (docs/notes/cluster.md).
-  return {.cluster = choice.cluster, .parts = choice.parts, .norm = DecodeNorm::every_block};
+  // The fastest of all mappings at small batches (docs/notes/cluster.md).
+  return {.cluster = choice.cluster,
+          .parts = choice.parts,
+          .prefetch = DecodePrefetch::none,
+          .norm = DecodeNorm::every_block};
 }
 
 // What scratch is reserved for.
