@@ -5,6 +5,8 @@
 //
 // slow: ranks 1 and 2 get from rank 0 over a link (slow_link.sh) that takes longer for either than the deadline, so while
 // one gets all of the link the other must hear that its turn will come.
+// crossed: ranks 0 and 1 get from each other over such a link, the second of them a second later, while it answers the first. Its
+// request must not wait until that answer has left.
 #include <unistd.h>
 
 #include <csignal>
@@ -102,6 +104,16 @@ void run_rank_2(Fabric& fabric, Stream& stream, Heap& heap, std::string_view mod
   expect_equal(heap.bytes, bytes_of(0), bytes_put(mode), "put");
 }
 
+void get_crosswise(Fabric& fabric, Stream& stream, Heap& heap) {
+  if (fabric.rank() == 2) return;
+  if (fabric.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(1));
+  std::vector<std::byte> got(kBytes);
+  const int other = 1 - fabric.rank();
+  fabric.get(stream, other, got.data(), heap.bytes, kBytes);
+  fabric.synchronize(stream);
+  expect_equal(got.data(), bytes_of(other), kBytes, "get");
+}
+
 // Nobody waits by the fabric but the gets.
 void get_slowly(Fabric& fabric, Stream& stream, Heap& heap) {
   if (fabric.rank() == 0) {
@@ -118,23 +130,22 @@ void get_slowly(Fabric& fabric, Stream& stream, Heap& heap) {
 
 void run(std::string_view mode) {
   FabricOptions options{.heap_bytes = sizeof(Heap) + 4096};
-  if (mode == "slow") options.deadline = std::chrono::seconds(2);
+  const bool is_slow = mode == "slow" || mode == "crossed";
+  if (is_slow) options.deadline = std::chrono::seconds(2);
   options.join_deadline = std::chrono::seconds(10);
   const std::unique_ptr<Fabric> fabric = open_fabric("mpi", options);
   if (fabric->size() != 3) throw_error<InputError>("mpi_progress is for 3 ranks");
   ThreadPool pool(1);
   Stream stream(pool);
   Heap& heap = *reinterpret_cast<Heap*>(fabric->allocate(sizeof(Heap)).data);
-  const std::vector<std::byte> bytes = bytes_of(2), given = bytes_of(0);
-  if (mode == "slow" && fabric->rank() == 0) fabric->put(stream, 0, heap.bytes, given.data(), kBytes);
-  if (mode != "slow" && fabric->rank() == 2) {
-    fabric->put(stream, 2, heap.bytes, bytes.data(), kBytes);
-    fabric->signal(stream, 0, &heap.process, static_cast<std::uint64_t>(::getpid()));
-  }
+  const std::vector<std::byte> own = bytes_of(fabric->rank());
+  if (is_slow || fabric->rank() == 2) fabric->put(stream, fabric->rank(), heap.bytes, own.data(), kBytes);
+  if (!is_slow && fabric->rank() == 2) fabric->signal(stream, 0, &heap.process, static_cast<std::uint64_t>(::getpid()));
   // The first barrier has all ranks connected; the second leaves nothing behind that rank 2 would have to send.
   for (int i = 0; i < 2; ++i) fabric->barrier(stream);
   fabric->synchronize(stream);
   if (mode == "slow") return get_slowly(*fabric, stream, heap);
+  if (mode == "crossed") return get_crosswise(*fabric, stream, heap);
   if (fabric->rank() == 0) run_rank_0(*fabric, stream, heap, mode);
   if (fabric->rank() == 1) talk(*fabric, stream, heap);
   if (fabric->rank() == 2) run_rank_2(*fabric, stream, heap, mode);

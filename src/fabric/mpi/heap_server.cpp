@@ -111,7 +111,7 @@ void HeapServer::answer(int to, const std::byte* data, const HeapRequest& reques
 
 void HeapServer::send(Answer answer) {
   Answer& one = answers_.emplace_back(std::move(answer));
-  one.transfer.send(messages_, one.to, one.tag, one.data, one.bytes, check_);
+  one.transfer.send_in_turn(messages_, one.to, one.tag, one.data, one.bytes, check_);
 }
 
 void HeapServer::send_waiting() {
