@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/file.h"
 #include "end_to_end/program.h"
@@ -285,6 +286,47 @@ TEST(Bench, TokenWeaveTimesTheFusedOperatorInEachRegimeThatASizeHas) {
       rows.push_back(fmt::format("{} {}", row.at("way").get<std::string>(), row.at("tokens").get<int>()));
   EXPECT_THAT(rows, testing::ElementsAre("fused 1", "fused, one_shot 1", "fused, pipelined 1", "fused 4",
                                          "fused, one_shot 4", "fused, two_phase 4", "fused, pipelined 4"));
+}
+
+std::vector<std::string> ways_of(const json& record) {
+  std::vector<std::string> ways;
+  for (const json& row : record.at("rows")) {
+    EXPECT_GT(row.at("microseconds").get<double>(), 0);
+    EXPECT_LE(row.at("p10_microseconds"), row.at("p90_microseconds"));
+    ways.push_back(row.at("way"));
+  }
+  return ways;
+}
+
+TEST(Bench, TokenWeaveHasTheWaysOfEachFigureOfOperators) {
+  const std::pair<const char*, std::vector<std::string>> figures[] = {
+      {"4", {"Heddle's all-reduce, norm", "reduce-scatter, norm, all-gather", "fused"}},
+      {"5", {"Heddle's all-reduce", "reduce-scatter, all-gather"}},
+      {"6", {"reduce-scatter"}},
+      {"7", {"all-reduce, 3 tokens"}},
+      {"10", {"fused, 3 tokens"}}};
+  for (const auto& [figure, ways] : figures) {
+    SCOPED_TRACE(figure);
+    const json record = run_json(
+        {"token-weave", "--figure", figure, "--ranks", "2", "--hidden", "64", "--tokens", "3", "--repeats", "5"});
+    EXPECT_EQ(ways_of(record), ways);
+    EXPECT_EQ(record.at("ranks"), 2);
+  }
+}
+
+TEST(Bench, TokenWeaveHasTheStepsOfEachFigureOfAModel) {
+  for (const std::string figure : {"1", "9", "11"}) {
+    SCOPED_TRACE(figure);
+    const json record = run_json({"token-weave", "--figure", figure, "--model", "synth:tiny,layers=1", "--tp", "2",
+                                  "--device", "cpu", "--tokens", "32", "--repeats", "2"});
+    std::set<std::string> modes;
+    for (const json& row : record.at("rows")) {
+      modes.insert(row.at("mode"));
+      EXPECT_EQ(row.at("tokens"), 32);
+      expect_spread(row.at("seconds"), 2);
+    }
+    EXPECT_THAT(modes, testing::Contains("no-comm")) << "what others are compared with";
+  }
 }
 
 TEST(Bench, TokenWeaveComparesTheNormAloneWithTheFusedOperatorOfOneRank) {

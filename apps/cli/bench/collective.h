@@ -70,6 +70,9 @@ std::vector<GraphSamples> interleaved_graph_samples(Communicator& communicator, 
 std::vector<GraphSamples> interleaved_host_samples(Communicator& communicator, Stream& stream, int calls, int samples,
                                                    std::span<const std::function<void()>> each);
 
+// Collective over the team: a window of NCCL's, or null where it gives none.
+std::byte* vendor_window(VendorCollectives& vendor, std::size_t bytes);
+
 // The buffers that calls rotate through, for input and output, and the calls themselves.
 class CollectiveBuffers {
  public:

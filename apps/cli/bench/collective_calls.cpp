@@ -85,6 +85,18 @@ std::size_t CollectiveBuffers::region_bytes(Device device, std::size_t most_byte
   return round_up(bytes, SymmetricHeap::kAlignment);
 }
 
+std::byte* vendor_window(VendorCollectives& vendor, std::size_t bytes) {
+  try {
+    return vendor.allocate_window(bytes);
+  } catch (const Timeout&) {
+    throw;
+  } catch (const LostDevice&) {
+    throw;
+  } catch (const Failure&) {
+    return nullptr;
+  }
+}
+
 void CollectiveBuffers::use_vendor_windows() {
   in_ = communicator_.vendor().allocate_window(region_bytes_);
   out_ = communicator_.vendor().allocate_window(region_bytes_);

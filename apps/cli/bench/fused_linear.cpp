@@ -7,6 +7,7 @@
 #include "base/buffer.h"
 #include "base/copy.h"
 #include "base/error.h"
+#include "cli/bench/collective.h"
 #include "cli/bench/fused.h"
 #include "cli/bench/fused_gather.h"
 #include "cli/bench/operands.h"
@@ -91,16 +92,9 @@ class Part {
 // In a window of NCCL's; nothing where it gives none.
 std::optional<Part> window_part(const FusedRank& rank, std::int64_t rows, std::int64_t columns, DType dtype) {
   if (rank.nccl == nullptr) return std::nullopt;
-  try {
-    std::byte* const window = rank.nccl->allocate_window(std::max<std::size_t>(1, bytes_of(rows, columns, dtype)));
-    return Part(window, rows, columns, dtype);
-  } catch (const Timeout&) {
-    throw;
-  } catch (const LostDevice&) {
-    throw;
-  } catch (const Failure&) {
-    return std::nullopt;
-  }
+  std::byte* const window = vendor_window(*rank.nccl, std::max<std::size_t>(1, bytes_of(rows, columns, dtype)));
+  if (window == nullptr) return std::nullopt;
+  return Part(window, rows, columns, dtype);
 }
 
 // A way to carry out bsp's collective.

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <optional>
 #include <utility>
 
 #include "base/buffer.h"
@@ -10,12 +11,14 @@
 #include "base/function_ref.h"
 #include "cli/bench/collective.h"
 #include "cli/bench/fused.h"
+#include "cli/bench/interleave.h"
 #include "cli/bench/operands.h"
 #include "cli/bench/quantile.h"
 #include "cli/bench/token_weave.h"
 #include "collectives/all_gather.h"
 #include "collectives/all_reduce.h"
 #include "collectives/reduce_scatter.h"
+#include "fabric/nvlink/nccl_collectives.h"
 #include "fused/all_reduce_norm/all_reduce_norm.h"
 #include "kernels/rows/rmsnorm.h"
 
@@ -58,12 +61,17 @@ class NormRank {
     sum_ = memory_.data() + sum;
     residual_ = memory_.data() + residual;
     weight_ = memory_.data() + weight;
+    if (fabric.has(Capability::vendor_collectives) && communicator_options(options).vendor) {
+      std::byte* const window = vendor_window(communicator_.vendor(), 2 * row);
+      if (window != nullptr) windows_ = Place{window, window + row};
+    }
     fabric.meet();
   }
 
   static CommunicatorOptions communicator_options(const TokenWeaveOptions& options) {
     // Of sweeps by the number of SMs NCCL has no row, as it chooses that itself.
-    CommunicatorOptions chosen{.vendor = options.figure == 4 || options.figure == 5};
+    const bool has_nccl = options.devices.size() > 1 && (options.figure == 4 || options.figure == 5);
+    CommunicatorOptions chosen{.vendor = has_nccl};
     if (options.on_gpus()) chosen.largest_bytes = std::size_t{16} << 20;
     if (options.on_gpus()) chosen.checked_calls = 0;
     return chosen;
@@ -76,9 +84,16 @@ class NormRank {
     return {.row_bytes = 2 * ((row + 255) / 256 * 256)};
   }
 
-  void all_reduce(std::int64_t tokens) {
-    heddle::all_reduce(communicator_, {.input = x_, .output = sum_, .count = count(tokens), .dtype = dtype()}, stream_);
+  // What a sum reads and writes.
+  struct Place {
+    std::byte *x, *sum;
+  };
+
+  void all_reduce(std::int64_t tokens, const Place& place) {
+    heddle::all_reduce(communicator_, {.input = place.x, .output = place.sum, .count = count(tokens), .dtype = dtype()},
+                       stream_);
   }
+  void all_reduce(std::int64_t tokens) { all_reduce(tokens, ordinary()); }
   // The same by NCCL.
   void by_nccl(FunctionRef<void()> collectives) {
     communicator_.force(Choice{.algorithm = Algorithm::vendor});
@@ -93,15 +108,17 @@ class NormRank {
     communicator_.force(std::nullopt);
   }
   // Sizes that the ranks do not divide are rounded up.
-  void reduce_scatter(std::int64_t tokens) {
-    heddle::reduce_scatter(communicator_, {.input = x_, .output = sum_, .count = part(tokens), .dtype = dtype()},
-                           stream_);
+  void reduce_scatter(std::int64_t tokens, const Place& place) {
+    heddle::reduce_scatter(communicator_,
+                           {.input = place.x, .output = place.sum, .count = part(tokens), .dtype = dtype()}, stream_);
   }
+  void reduce_scatter(std::int64_t tokens) { reduce_scatter(tokens, ordinary()); }
   void all_gather(std::int64_t tokens, const std::byte* from, std::byte* to) {
     heddle::all_gather(communicator_, {.input = from, .output = to, .count = part(tokens), .dtype = dtype()}, stream_);
   }
-  void norm(std::int64_t tokens) {
-    rmsnorm({.x = rows(sum_, tokens, dtype()),
+  void norm(std::int64_t tokens) { norm(tokens, ordinary()); }
+  void norm(std::int64_t tokens, const Place& place) {
+    rmsnorm({.x = rows(place.sum, tokens, dtype()),
              .weight = weight_,
              .residual = rows(residual_, tokens, DType::float32),
              .y = rows(y_, tokens, dtype()),
@@ -127,84 +144,100 @@ class NormRank {
     return taken == regime;
   }
 
-  std::vector<NormWay> ways(const std::vector<int>& tokens, const std::vector<int>& sms) {
+  // Of calls of t tokens; of sweeps on so many SMs each.
+  std::vector<NormWay> ways(int t, const std::vector<int>& sms) {
     std::vector<NormWay> ways;
     const int figure = options_.figure;
-    const bool nccl = fabric_.has(Capability::vendor_collectives);
-    for (const int t : tokens) {
-      const std::int64_t own = (t + fabric_.size() - 1) / fabric_.size();
-      if (figure == 4 && fabric_.size() == 1) {
-        ways.push_back({"norm", t, 0, [this, t] { norm(t); }});
-      } else if (figure == 4) {
-        if (nccl)
-          ways.push_back({"NCCL's all-reduce, norm", t, 0, [this, t] {
-                            by_nccl([&] { all_reduce(t); });
-                            norm(t);
+    const std::int64_t own = (t + fabric_.size() - 1) / fabric_.size();
+    if (figure == 4 && fabric_.size() == 1) {
+      ways.push_back({"norm", t, 0, [this, t] { norm(t); }});
+    } else if (figure == 4) {
+      for (const auto& [by, place] : nccl_places())
+        ways.push_back({by + " all-reduce, norm", t, 0, [this, t, place] {
+                          by_nccl([&] { all_reduce(t, place); });
+                          norm(t, place);
+                        }});
+      ways.push_back({"Heddle's all-reduce, norm", t, 0, [this, t] {
+                        all_reduce(t);
+                        norm(t);
+                      }});
+      ways.push_back({"reduce-scatter, norm, all-gather", t, 0, [this, t, own] {
+                        reduce_scatter(t);
+                        norm(own);
+                        all_gather(t, y_, x_);
+                      }});
+    }
+    if (figure == 4) {
+      ways.push_back({"fused", t, 0, [this, t] { fused(t); }});
+      for (const AllReduceNormRegime regime : options_.regimes)
+        if (can_force(regime, t))
+          ways.push_back({fmt::format("fused, {}", name_of(regime)), t, 0, [this, t, regime] {
+                            fused_.force(regime);
+                            fused(t);
+                            fused_.force(std::nullopt);
                           }});
-        ways.push_back({"Heddle's all-reduce, norm", t, 0, [this, t] {
-                          all_reduce(t);
-                          norm(t);
-                        }});
-        ways.push_back({"reduce-scatter, norm, all-gather", t, 0, [this, t, own] {
-                          reduce_scatter(t);
-                          norm(own);
-                          all_gather(t, y_, x_);
-                        }});
-      }
-      if (figure == 4) {
-        ways.push_back({"fused", t, 0, [this, t] { fused(t); }});
-        for (const AllReduceNormRegime regime : options_.regimes)
-          if (can_force(regime, t))
-            ways.push_back({fmt::format("fused, {}", name_of(regime)), t, 0, [this, t, regime] {
-                              fused_.force(regime);
-                              fused(t);
-                              fused_.force(std::nullopt);
-                            }});
-      }
-      if (figure == 5) {
-        if (nccl) {
-          ways.push_back({"NCCL's all-reduce", t, 0, [this, t] { by_nccl([&] { all_reduce(t); }); }});
-          ways.push_back({"NCCL's reduce-scatter, all-gather", t, 0, [this, t] {
-                            by_nccl([&] {
-                              reduce_scatter(t);
-                              all_gather(t, sum_, x_);
-                            });
-                          }});
-        }
-        ways.push_back({"Heddle's all-reduce", t, 0, [this, t] { all_reduce(t); }});
-        ways.push_back({"reduce-scatter, all-gather", t, 0, [this, t] {
-                          reduce_scatter(t);
-                          all_gather(t, sum_, x_);
+    }
+    if (figure == 5) {
+      for (const auto& [by, place] : nccl_places()) {
+        ways.push_back({by + " all-reduce", t, 0, [this, t, place] { by_nccl([&] { all_reduce(t, place); }); }});
+        ways.push_back({by + " reduce-scatter, all-gather", t, 0, [this, t, place] {
+                          by_nccl([&] {
+                            reduce_scatter(t, place);
+                            all_gather(t, place.sum, place.x);
+                          });
                         }});
       }
-      if (figure == 6) ways.push_back({"reduce-scatter", t, 0, [this, t] { reduce_scatter(t); }});
-      for (const int n : sms) {
-        if (figure == 7)
-          ways.push_back({fmt::format("all-reduce, {} tokens", t), t, n, [this, t, n] { all_reduce_on(t, n); }});
-        if (figure == 10) ways.push_back({fmt::format("fused, {} tokens", t), t, n, [this, t, n] { fused(t, n); }});
-      }
+      ways.push_back({"Heddle's all-reduce", t, 0, [this, t] { all_reduce(t); }});
+      ways.push_back({"reduce-scatter, all-gather", t, 0, [this, t] {
+                        reduce_scatter(t);
+                        all_gather(t, sum_, x_);
+                      }});
+    }
+    if (figure == 6) ways.push_back({"reduce-scatter", t, 0, [this, t] { reduce_scatter(t); }});
+    for (const int n : sms) {
+      if (figure == 7)
+        ways.push_back({fmt::format("all-reduce, {} tokens", t), t, n, [this, t, n] { all_reduce_on(t, n); }});
+      if (figure == 10) ways.push_back({fmt::format("fused, {} tokens", t), t, n, [this, t, n] { fused(t, n); }});
     }
     return ways;
   }
 
-  std::vector<double> samples(const NormWay& way) {
-    const bool small = count(way.tokens) * size_of(dtype()) < (std::size_t{1} << 20);
+  // Of each of these ways, all of one size; interleaved.
+  std::vector<std::vector<double>> samples(const std::vector<NormWay>& ways) {
+    const bool small = count(ways.front().tokens) * size_of(dtype()) < (std::size_t{1} << 20);
     const int calls = small ? 20 : 4;
-    for (int i = 0; i < 2; ++i) way.call();
+    std::vector<std::function<void()>> each;
+    for (const NormWay& way : ways) {
+      each.push_back(way.call);
+      for (int i = 0; i < 2; ++i) way.call();
+    }
     fabric_.synchronize(stream_);
-    const auto call = [&](int) { way.call(); };
+    std::vector<std::vector<double>> seconds(ways.size());
     if constexpr (kHaveCuda)
       if (options_.on_gpus()) {
         fabric_.meet();
-        return graph_samples(communicator_, stream_, calls, repeats(), {}, call).seconds;
+        std::vector<GraphSamples> graphs = interleaved_graph_samples(communicator_, stream_, calls, repeats(), each);
+        for (std::size_t i = 0; i < ways.size(); ++i) seconds[i] = std::move(graphs[i].seconds);
+        return seconds;
       }
-    std::vector<double> seconds;
-    seconds.reserve(static_cast<std::size_t>(repeats()));
-    for (int i = 0; i < repeats(); ++i) seconds.push_back(seconds_per_call(communicator_, stream_, calls, call));
+    for (int sample = 0; sample < repeats(); ++sample)
+      for (std::size_t turn = 0; turn < ways.size(); ++turn) {
+        const std::size_t i = interleaved(sample, turn, ways.size());
+        seconds[i].push_back(seconds_per_call(communicator_, stream_, calls, [&](int) { each[i](); }));
+      }
     return seconds;
   }
 
  private:
+  Place ordinary() const { return {x_, sum_}; }
+  // Who sums, and where: NCCL on ordinary memory, and on registered windows, for which it has kernels of its own.
+  std::vector<std::pair<std::string, Place>> nccl_places() const {
+    if (!fabric_.has(Capability::vendor_collectives)) return {};
+    std::vector<std::pair<std::string, Place>> places{{"NCCL's", ordinary()}};
+    if (windows_) places.emplace_back("NCCL's windowed", *windows_);
+    return places;
+  }
+
   DType dtype() const { return options_.measured_dtype(); }
   int repeats() const { return options_.repeats.value_or(20); }
   Lane lane() const {
@@ -227,6 +260,7 @@ class NormRank {
   AllReduceNorm fused_;
   std::size_t elements_;
   Buffer memory_;
+  std::optional<Place> windows_;
   std::byte *x_ = nullptr, *sum_ = nullptr, *y_ = nullptr, *residual_ = nullptr, *weight_ = nullptr;
 };
 
@@ -268,32 +302,35 @@ TokenWeaveResult measure_norm_figure(const TokenWeaveOptions& options) {
   TokenWeaveResult result;
   SvgChart chart = empty_chart(options.figure, options.hidden, dtype, options.devices.size());
   result.cells.push_back({"way", "tokens", "SMs", "us", "p10", "p90", "GB/s"});
+  const auto add_row = [&](const NormWay& way, const std::vector<double>& seconds) {
+    const double time = median(seconds);
+    // Of a reduce-scatter; an all-reduce and the fused operator send twice as much.
+    const double sent = static_cast<double>(way.tokens) * options.hidden * static_cast<double>(size_of(dtype)) *
+                        (ranks - 1) / ranks * (options.figure == 6 ? 1 : 2);
+    const double rate = sent / time / 1e9;
+    result.rows.push_back({{"way", way.name},
+                           {"tokens", way.tokens},
+                           {"hidden", options.hidden},
+                           {"dtype", name_of(dtype)},
+                           {"sms", way.sms},
+                           {"microseconds", time * 1e6},
+                           {"p10_microseconds", quantile(seconds, 0.1) * 1e6},
+                           {"p90_microseconds", quantile(seconds, 0.9) * 1e6},
+                           {"sent_gb_per_second", rate}});
+    result.cells.push_back({way.name, std::to_string(way.tokens), way.sms == 0 ? "-" : std::to_string(way.sms),
+                            fmt::format("{:.1f}", time * 1e6), fmt::format("{:.1f}", quantile(seconds, 0.1) * 1e6),
+                            fmt::format("{:.1f}", quantile(seconds, 0.9) * 1e6), fmt::format("{:.1f}", rate)});
+    auto series = std::ranges::find(chart.series, way.name, &ChartSeries::name);
+    if (series == chart.series.end()) series = chart.series.insert(series, {way.name, {}});
+    series->points.push_back(
+        {static_cast<double>(way.sms > 0 ? way.sms : way.tokens), options.figure == 6 ? rate : time * 1e6});
+  };
   run_weave_ranks(options, heap, [&](Fabric& fabric, Stream& stream) {
     NormRank rank(options, fabric, stream, most_tokens);
-    for (const NormWay& way : rank.ways(tokens, figure_sms(options))) {
-      const std::vector<double> seconds = rank.samples(way);
-      if (fabric.rank() != 0) continue;
-      const double time = median(seconds);
-      // Of a reduce-scatter; an all-reduce and the fused operator send twice as much.
-      const double sent = static_cast<double>(way.tokens) * options.hidden * static_cast<double>(size_of(dtype)) *
-                          (ranks - 1) / ranks * (options.figure == 6 ? 1 : 2);
-      const double rate = sent / time / 1e9;
-      result.rows.push_back({{"way", way.name},
-                             {"tokens", way.tokens},
-                             {"hidden", options.hidden},
-                             {"dtype", name_of(dtype)},
-                             {"sms", way.sms},
-                             {"microseconds", time * 1e6},
-                             {"p10_microseconds", quantile(seconds, 0.1) * 1e6},
-                             {"p90_microseconds", quantile(seconds, 0.9) * 1e6},
-                             {"sent_gb_per_second", rate}});
-      result.cells.push_back({way.name, std::to_string(way.tokens), way.sms == 0 ? "-" : std::to_string(way.sms),
-                              fmt::format("{:.1f}", time * 1e6), fmt::format("{:.1f}", quantile(seconds, 0.1) * 1e6),
-                              fmt::format("{:.1f}", quantile(seconds, 0.9) * 1e6), fmt::format("{:.1f}", rate)});
-      auto series = std::ranges::find(chart.series, way.name, &ChartSeries::name);
-      if (series == chart.series.end()) series = chart.series.insert(series, {way.name, {}});
-      series->points.push_back(
-          {static_cast<double>(way.sms > 0 ? way.sms : way.tokens), options.figure == 6 ? rate : time * 1e6});
+    for (const int of_call : tokens) {
+      const std::vector<NormWay> ways = rank.ways(of_call, figure_sms(options));
+      const std::vector<std::vector<double>> samples = rank.samples(ways);
+      for (std::size_t i = 0; fabric.rank() == 0 && i < ways.size(); ++i) add_row(ways[i], samples[i]);
     }
     fabric.meet();  // memory is freed when no kernel waits any more
   });
