@@ -13,7 +13,8 @@
 namespace heddle {
 namespace {
 
-constexpr int kHeadDim = 20, kMostSequences = 4, kMostKeys = 150, kPageSize = 4;  // keys of a rank: more than a block of the softmax
+constexpr int kHeadDim = 20, kMostSequences = 4, kMostKeys = 150,
+              kPageSize = 4;  // keys of a rank: more than a block of the softmax
 
 // One rank's keys and values of all sequences. Every rank can make every rank's.
 struct KeyShard {
@@ -130,13 +131,12 @@ void check_decoded(DecodeCall& call, int ranks, Stream& stream, int number) {
 
 void decode_course(CourseRank& rank, const CourseHeads& form) {
   const int size = rank.fabric.size();
-  FlashDecode fused(
-      rank.fabric, world_of(rank.fabric),
-      {.max_sequences = kMostSequences,
-       .num_heads = form.heads,
-       .num_kv_heads = form.kv_heads,
-       .head_dim = kHeadDim,
-       .value_dim = form.value_dim});
+  FlashDecode fused(rank.fabric, world_of(rank.fabric),
+                    {.max_sequences = kMostSequences,
+                     .num_heads = form.heads,
+                     .num_kv_heads = form.kv_heads,
+                     .head_dim = kHeadDim,
+                     .value_dim = form.value_dim});
   ThreadPool pool(1);
   Stream transfers(pool);
   Draws shared(rank.course.seed + static_cast<std::uint32_t>(form.heads));
@@ -158,8 +158,7 @@ void decode_course(CourseRank& rank, const CourseHeads& form) {
                                                    : kind == 3 ? shared.between(100, kMostKeys)
                                                                : shared.between(1, 9)));
       }
-      call->shards.push_back(
-          std::make_unique<KeyShard>(counts, form, seed + 10 + static_cast<std::uint32_t>(r) * 2));
+      call->shards.push_back(std::make_unique<KeyShard>(counts, form, seed + 10 + static_cast<std::uint32_t>(r) * 2));
     }
     rank.be_late();
     fused(call->params(rank.fabric.rank(), call->y), call->variant, rank.stream, transfers);

@@ -174,8 +174,7 @@ void FlashDecode::attend_round(ThreadPool& pool) const {
 }
 
 void FlashDecode::merge_row(std::int64_t row, int kv_head) const {
-  const DecodeUnit shape{.heads = limits_.num_heads / limits_.num_kv_heads,
-                         .value_dim = limits_.sum_columns()};
+  const DecodeUnit shape{.heads = limits_.num_heads / limits_.num_kv_heads, .value_dim = limits_.sum_columns()};
   const TileSlots& slots = tiles_.slots();
   const Tensor& y = round_.params.y;
   const int unit = static_cast<int>(row) * limits_.num_kv_heads + kv_head;

@@ -107,8 +107,7 @@ bool merge_unit(const FlashDecodeParams& params, int unit, int ranks, const Part
     for (int head = first; head < last; ++head) std::fill_n(y_of(head), shape.value_dim, 0.0f);
     for (int rank = 0; rank < ranks; ++rank) {
       if (first == 0 && !ready(rank)) return false;
-      for (int head = first; head < last; ++head)
-        merge_head(shape, head, part(rank), sums[head - first], y_of(head));
+      for (int head = first; head < last; ++head) merge_head(shape, head, part(rank), sums[head - first], y_of(head));
     }
     for (int head = first; head < last; ++head) finish_head(shape, sums[head - first], y_of(head));
   }

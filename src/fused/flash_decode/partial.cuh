@@ -86,9 +86,9 @@ HEDDLE_HOST_DEVICE void partial_attention(const G& group, const DecodeUnit& unit
       float largest = m;
       for (int j = 0; j < size; ++j) {
         const int at = begin + j, page = at / keys.kv.page_size, slot = at % keys.kv.page_size;
-        scores[j] = detail::dot(q + head * head_dim, all_keys + keys.kv.offset(keys.pages[page], kv_head, slot),
-                                head_dim) *
-                    scale;
+        scores[j] =
+            detail::dot(q + head * head_dim, all_keys + keys.kv.offset(keys.pages[page], kv_head, slot), head_dim) *
+            scale;
         largest = scores[j] > largest ? scores[j] : largest;
       }
       const float shrink = detail::exp_of(m - largest);
