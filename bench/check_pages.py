@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Names the pages of docs/results that are not those of the records in bench/results, and the prediction that is not that of the
-records it is made from. Exits with 1 if there are any.
+"""Names the pages of docs/results that are not those of the records in bench/results, and the predictions that are not those of
+the records they are made from. Exits with 1 if there are any.
 
     bench/check_pages.py
 
@@ -9,6 +9,7 @@ Of pages that can be made without matplotlib; pictures are not compared.
 import json
 import sys
 
+import predict_fused
 import predict_weave
 import report_cluster
 import report_fused
@@ -33,9 +34,10 @@ def main():
         if path.read_text(encoding="utf-8") != text_of(page):
             faults += 1
             print(f"{path.relative_to(ROOT)} is not that of the records: run bench/{script}")
-    if json.loads(predict_weave.PREDICTED.read_text(encoding="utf-8")) != predict_weave.prediction():
-        faults += 1
-        print(f"{predict_weave.PREDICTED.relative_to(ROOT)} is not that of the records: run bench/predict_weave.py")
+    for prediction in (predict_fused, predict_weave):
+        if json.loads(prediction.PREDICTED.read_text(encoding="utf-8")) != prediction.prediction():
+            faults += 1
+            print(f"{prediction.PREDICTED.relative_to(ROOT)} is not that of the records: run bench/{prediction.__name__}.py")
     sys.exit(1 if faults else 0)
 
 

@@ -67,3 +67,33 @@ def variants(panels, label, title, path):
     figure.legend(*all_axes[0][0].get_legend_handles_labels(), loc="upper center", ncols=4, fontsize=9,
                   bbox_to_anchor=(0.5, 0.01))
     plots.save(figure, path)
+
+
+LINES = {"predicted": {"linestyle": "--"}, "a GPU each": {"linestyle": "-", "marker": "o", "markersize": 4},
+         "sharing one GPU": {"linestyle": "none", "marker": "x", "markersize": 6}}
+CONTEXTS = [plots.HEDDLE, plots.OTHER, "#7b5aa6", plots.BASELINE]
+
+
+def scaling(panels, title, path):
+    """Microseconds by ranks: {panel title: {context: {one of LINES: {ranks: microseconds}}}}, a colour for each context."""
+    figure, all_axes = plt.subplots(1, len(panels), figsize=(4.8 * len(panels), 3.8), squeeze=False)
+    for axes, (name, contexts) in zip(all_axes[0], panels.items()):
+        for colour, (context, lines) in zip(CONTEXTS, contexts.items()):
+            for line, points in lines.items():
+                if points:
+                    axes.plot(*zip(*sorted(points.items())), color=colour, label=f"{_size(context)}, {line}", **LINES[line])
+        ranks = sorted({count for lines in contexts.values() for points in lines.values() for count in points})
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+        axes.set_xticks(ranks, [str(count) for count in ranks])
+        axes.yaxis.set_major_locator(matplotlib.ticker.LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter(lambda value, _: label_of(value))
+        axes.minorticks_off()
+        axes.tick_params(labelsize=8)
+        axes.set_xlabel("ranks")
+        axes.set_title(name, fontsize=9)
+    all_axes[0][0].set_ylabel("microseconds a call")
+    figure.suptitle(title, fontsize=10)
+    figure.tight_layout()
+    figure.legend(*all_axes[0][0].get_legend_handles_labels(), loc="upper center", ncols=4, fontsize=8, bbox_to_anchor=(0.5, 0.01))
+    plots.save(figure, path)

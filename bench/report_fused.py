@@ -52,10 +52,15 @@ matrices is as large on the ranks that were measured. A figure is that of the fa
 their medians. Findings of each design: [notes/fused.md](../notes/fused.md)."""
 
 
+SCALING = """Microseconds of the fastest variant. Ranks that share a GPU divide its SMs and its memory's rate, so that more of them take
+as long as one at best: their column shows what it costs to divide the keys. Ranks with a GPU each are measured where there is a column
+for them, and predicted otherwise: push, in brackets how many times as fast as bsp."""
+
+
 def cases_of(record, axis):
     """{all of a case's shape but its size: {size: {variant: result}}}"""
     cases = {}
-    names = ("batch", "n", "k", "shard", "heads", "kv_heads", "head_dim", "dtype")
+    names = ("batch", "n", "k", "shard", "heads", "kv_heads", "head_dim", "value_dim", "dtype")
     for result in record["results"]:
         fixed = tuple((key, result[key]) for key in names if key in result)
         cases.setdefault(fixed, {}).setdefault(result[axis], {})[result["variant"]] = result
@@ -69,7 +74,8 @@ def axis_of(bench):
 def words_of(bench, shape):
     of = dict(shape)
     if bench == "flash-decode":
-        return f"batch {of['batch']}, {of['heads']} heads on {of['kv_heads']} KV heads of {of['head_dim']}, {of['dtype']}"
+        latent = f", the values their first {of['value_dim']}" if "value_dim" in of else ""
+        return f"batch {of['batch']}, {of['heads']} heads on {of['kv_heads']} KV heads of {of['head_dim']}{latent}, {of['dtype']}"
     shard = f", A sharded on {of['shard'].upper()}" if bench == "all-gather-linear" else ""
     return f"N = {of['n']}, K = {of['k']}, {of['dtype']}{shard}"
 
@@ -86,7 +92,8 @@ def rate(bench, result):
     """What one rank does in a second: TFLOP/s of a GEMM, TB/s of the keys and values that attention reads."""
     if bench != "flash-decode":
         return 2e-6 * result["m"] * result["n"] * result["k"] / result["ranks"] / result["microseconds"]
-    elements = 2 * result["batch"] * result["context"] * result["kv_heads"] * result["head_dim"]
+    planes = 1 if "value_dim" in result else 2  # latents are keys and values
+    elements = planes * result["batch"] * result["context"] * result["kv_heads"] * result["head_dim"]
     return 1e-6 * elements * (4 if result["dtype"] == "float32" else 2) / result["ranks"] / result["microseconds"]
 
 
@@ -236,25 +243,56 @@ def gaps(records, folder):
     return ["## Targets and gaps", "", GAPS, "", table(["operator", "target", "met at", "worst", "designs tried"], rows)]
 
 
-def scaling(records):
-    """Figure 11: decode over ranks with a GPU each; nothing before there are records of several numbers of them."""
-    times = {}  # (shape, context): {ranks: microseconds of the fastest variant}
+def times_over_ranks(records, which):
+    """{shape: {context: {ranks: microseconds of the fastest variant}}} of flash decode, of ranks that are `which`."""
+    times = {}
     for bench, _, record in records:
-        if bench == "flash-decode" and whereabouts(record).endswith("a GPU each"):
+        if bench == "flash-decode" and whereabouts(record).endswith(which):
             for shape, sizes in cases_of(record, "context").items():
                 for size, of in sizes.items():
-                    times.setdefault((shape, size), {})[record["ranks"]] = fastest_of(of)["microseconds"]
-    ranks = sorted({count for of in times.values() for count in of})
-    if len(ranks) < 2:
-        return []
-    rows = [[words_of("flash-decode", shape), size,
-             *(f"{of[count]:.1f} ({of[min(of)] / of[count]:.2f})" if count in of else "-" for count in ranks)]
-            for (shape, size), of in sorted(times.items(), key=lambda item: (str(item[0][0]), item[0][1])) if len(of) > 1]
-    if not rows:
-        return []
-    return ["## Decode over ranks (figure 11)", "",
-            "Microseconds of the fastest variant; in brackets how many times as fast as on the fewest ranks of the row.", "",
-            table(["shape", "context", *(f"{count} GPU{'s' if count > 1 else ''}" for count in ranks)], rows)]
+                    times.setdefault(shape, {}).setdefault(size, {})[record["ranks"]] = fastest_of(of)["microseconds"]
+    return times
+
+
+def predicted_over_ranks(folder):
+    """The file, its record, and {shape: {context: {ranks: {variant: microseconds}}}} of bench/predict_fused.py; or None."""
+    for name, record in records_of(folder, "fused-predicted-*-scaling.json"):
+        times = {}
+        for shape, sizes in cases_of(record, "context").items():
+            for one in record["results"]:
+                if one["context"] in sizes and all(one[key] == value for key, value in shape):
+                    times.setdefault(shape, {}).setdefault(one["context"], {}).setdefault(one["ranks"], {})[one["variant"]] = one["microseconds"]
+        return name, record, times
+    return None
+
+
+def scaling(records, folder, picture):
+    """Figure 11, decode over ranks: the page, and the arguments of fused_plots.scaling."""
+    own, shared = times_over_ranks(records, "a GPU each"), times_over_ranks(records, "which share GPUs")
+    predicted = predicted_over_ranks(folder)
+    if predicted is None:
+        return [], None
+    name, record, of_prediction = predicted
+    own_ranks, shared_ranks = (sorted({ranks for sizes in times.values() for of in sizes.values() for ranks in of}) for times in (own, shared))
+    predicted_ranks = sorted({one["ranks"] for one in record["results"]})
+    cell = lambda of, ranks: f"{of[ranks]:.1f}" if ranks in of else "-"  # noqa: E731
+    rows = []
+    for shape, sizes in of_prediction.items():
+        for size, of in sizes.items():
+            on_own, on_shared = own.get(shape, {}).get(size, {}), shared.get(shape, {}).get(size, {})
+            rows.append([words_of("flash-decode", shape), size, *(cell(on_own, ranks) for ranks in own_ranks),
+                         *(cell(on_shared, ranks) for ranks in shared_ranks),
+                         *(f"{of[ranks]['push']:.1f} ({of[ranks]['bsp'] / of[ranks]['push']:.2f})" for ranks in predicted_ranks)])
+    head = ["shape", "context", *(f"{ranks} GPU{'s' if ranks > 1 else ''}" for ranks in own_ranks),
+            *(f"{ranks} ranks on one" for ranks in shared_ranks), *(f"{ranks} GPUs, predicted" for ranks in predicted_ranks)]
+    of_records = ", ".join(f"`{one}` ({commit})" for one, commit in record["commits"].items())
+    page = ["## Decode over ranks (figure 11)", "", SCALING, "", f"Predicted: `{name}`, made by `bench/predict_fused.py` from {of_records}.", "",
+            f"![Microseconds by ranks for each context]({picture})", "", table(head, rows)]
+    panels = {words_of("flash-decode", shape): {
+        size: {"predicted": {ranks: one["push"] for ranks, one in of.items()},
+               "a GPU each": own.get(shape, {}).get(size, {}), "sharing one GPU": shared.get(shape, {}).get(size, {})}
+        for size, of in sizes.items()} for shape, sizes in of_prediction.items()}
+    return page, (panels, "Distributed flash decode over ranks (figure 11)", picture)
 
 
 def section(folder, bench, records, picture):
@@ -282,7 +320,7 @@ def section(folder, bench, records, picture):
 
 
 def page_of(folder, stem="fused"):
-    """(the page, its pictures), which are called after `stem`."""
+    """(the page, its pictures by variant, that of figure 11 or None), which are called after `stem`."""
     found = {}  # (bench, machine): its records
     for name, record in records_of(folder, "fused-*.json"):
         if of := re.fullmatch(rf"fused-(.*)-({'|'.join(TITLES)})(-.*)?\.json", name):
@@ -291,13 +329,14 @@ def page_of(folder, stem="fused"):
     records = [(bench, name, record) for (bench, _), of_bench in found.items() for name, record in of_bench]
     # Calls that the host launches have tables of their own, and no part in what is said of all.
     records = [one for one in records if one[2].get("launched_by", "graph") == "graph"]
-    page = [INTRO, summary(records), *finding(records), *gaps(records, folder), *scaling(records)]
+    over_ranks, scaled = scaling(records, folder, f"{stem}-scaling.svg")
+    page = [INTRO, summary(records), *finding(records), *gaps(records, folder), *over_ranks]
     pictures = []
     for (bench, machine), records in found.items():
         of_bench, picture = section(folder, bench, records, f"{stem}-{machine}-{bench}.svg")
         page += of_bench
         pictures.append(picture)
-    return page, pictures
+    return page, pictures, scaled
 
 
 def main():
@@ -307,10 +346,13 @@ def main():
     parser.add_argument("results", nargs="?", type=pathlib.Path, default=ROOT / "bench" / "results")
     parser.add_argument("output", nargs="?", type=pathlib.Path, default=ROOT / "docs" / "results" / "fused.md")
     options = parser.parse_args()
-    page, pictures = page_of(options.results, options.output.stem)
+    page, pictures, scaled = page_of(options.results, options.output.stem)
     write(page, options.output)
     for panels, label, title, name in pictures:
         fused_plots.variants(panels, label, title, options.output.with_name(name))
+    if scaled:
+        panels, title, name = scaled
+        fused_plots.scaling(panels, title, options.output.with_name(name))
 
 
 if __name__ == "__main__":

@@ -873,6 +873,9 @@ fused() {
   fused_traces "$ranks"
   [ "$ranks" -ge 4 ] || fused_decode 8 shared-4-long 4 "$(shared_gpu 4)" 524288,1048576
   fused_decode 96 1-gpus 1 cuda:0 32768,131072
+  # Latent attention, whose parts the general kernel computes.
+  fused_bench latent shared-2 2 "$(shared_gpu 2)" flash-decode --heads 16 --kv-heads 1 --head-dim 576 --value-dim 512 \
+    --context 4096,32768 --dtype bfloat16
 }
 
 # A GPU a rank.

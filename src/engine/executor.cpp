@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/trace.h"
 #include "engine/warm_up_step.h"
+#include "engine/while_alone.h"
 #include "kernels/sampling/argmax.h"
 #include "kernels/sampling/take_tokens.h"
 
@@ -263,10 +264,11 @@ StepTensors Executor::place_step(const StepPlan& plan, Choice choice) {
 void Executor::load_kernels_of(const StepPlan& plan, Choice choice) {
   if (!meet_ || !known_sizes_.emplace(plan.tokens.size(), plan.samples.size(), plan.prefix_tokens, plan.choices).second)
     return;
-  *alone_ = true;
-  enqueue_on_gpu(plan, choice);
-  stream_.synchronize();
-  *alone_ = false;
+  {
+    const WhileAlone alone(*alone_);
+    enqueue_on_gpu(plan, choice);
+    stream_.synchronize();
+  }
   meet_();
 }
 

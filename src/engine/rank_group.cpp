@@ -12,6 +12,7 @@
 #include "collectives/communicator.h"
 #include "engine/control_line.h"
 #include "engine/rank_error.h"
+#include "engine/while_alone.h"
 #include "fabric/fabric.h"
 #include "parallel/tensor_split.h"
 #include "step/step_bytes.h"
@@ -27,9 +28,10 @@ std::unique_ptr<Executor> executor_of(RankPart& part, int rank, ExecutorLimits l
   if (waits.record != nullptr) executor->watch(waits);  // null between machines, where tasks throw
   if (executor->device().kind == DeviceKind::cuda) {
     bool& alone = part.world->alone(rank);
-    alone = true;
-    executor->warm_up();
-    alone = false;
+    {
+      const WhileAlone by_itself(alone);
+      executor->warm_up();
+    }
     executor->share_gpu([&fabric = part.world->fabric(rank)] { fabric.meet(); }, alone);
   }
   return executor;

@@ -25,6 +25,7 @@
 #include "fabric/shm/threads.h"
 #include "fused/all_reduce_norm/all_reduce_norm.h"
 #include "parallel/context_attention.h"
+#include "parallel/context_rows.h"
 
 namespace heddle {
 namespace {
@@ -71,7 +72,8 @@ FabricOptions fabric_options(std::span<const Device> devices, const RankWorldOpt
   std::size_t heap_bytes = Communicator::heap_bytes(size, devices.front(), communicator_options(devices, options.mode));
   if (uses_all_reduce_norm(options.mode))
     heap_bytes += AllReduceNorm::heap_bytes(size, devices.front(), norm_options(options));
-  if (options.context_ranks > 1) heap_bytes += ContextAttention::kHeapBytesOfAll;
+  if (options.context_ranks > 1)
+    heap_bytes += ContextAttention::kHeapBytes + (on_gpus(devices) ? 0 : ContextRows::kHeapBytes);
   return {.heap_bytes = heap_bytes + options.step_bytes.exchanges, .deadline = options.deadline};
 }
 

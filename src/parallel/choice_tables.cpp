@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "fused/all_reduce_norm/all_reduce_norm.h"
 #include "machine/tuned_store.h"
 
 namespace heddle {
@@ -109,8 +110,7 @@ constexpr std::int64_t kMostSeparateElements = 64 * 8192;
 
 ModeChoice choose_mode(const TunedModes& tuned, const SplitKey& key) {
   const bool on_gpus = key.device == DeviceKind::cuda;
-  // What AllReduceNorm::why_not asks of a model's rows.
-  const bool can_fuse = key.hidden > 0 && key.hidden % 8 == 0;
+  const bool can_fuse = key.hidden > 0 && AllReduceNorm::takes_rows_of(key.hidden, key.device);
   if (on_gpus && can_fuse && !tuned.sums && (!tuned.split || tuned.split->kind == SplitKind::none))
     return {.mode = TpMode::fused,
             .sums = {{.up_to_tokens = static_cast<int>(kMostSeparateElements / key.hidden), .form = SumForm::separate},

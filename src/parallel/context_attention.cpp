@@ -16,7 +16,8 @@ FlashDecode& ContextAttention::decode_for(const AttentionParams& params) {
   FlashDecodeLimits limits{.max_sequences = kMostRows,
                            .num_heads = params.num_heads,
                            .num_kv_heads = params.kv.num_kv_heads,
-                           .head_dim = params.kv.head_dim};
+                           .head_dim = params.kv.head_dim,
+                           .value_dim = params.value_dim};
   while (limits.max_sequences > 1 && FlashDecode::heap_bytes(fabric_->size(), limits) > kHeapBytes)
     limits.max_sequences /= 2;
   decode_ = std::make_unique<FlashDecode>(*fabric_, team_, limits);

@@ -15,8 +15,6 @@ class ContextAttention final : public AttentionStrategy {
  public:
   // Of the symmetric heap of each rank: of addresses, the system gives memory to what steps touch.
   static constexpr std::size_t kHeapBytes = std::size_t{64} << 20;
-  // With those of ContextRows.
-  static constexpr std::size_t kHeapBytesOfAll = kHeapBytes + (std::size_t{64} << 20);
 
   // This rank is team[shard.rank]. All ranks of the fabric's world have such a strategy for models of the same heads.
   // `alone` is ModelRank's. Without a fabric: for dry runs only.

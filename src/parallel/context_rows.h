@@ -20,6 +20,9 @@ namespace heddle {
 
 class ContextRows final : public LocalStrategy {
  public:
+  // Of the symmetric heap of each rank; on GPUs no rank has such a strategy.
+  static constexpr std::size_t kHeapBytes = std::size_t{64} << 20;
+
   // `inner` computes with the weights, on the rows of this rank's share: LocalStrategy, or TensorStrategy over ranks that
   // have the same share. This rank is team[shares.rank]; all ranks of the fabric's world have such a strategy. Without a
   // fabric for dry runs only.

@@ -172,6 +172,16 @@ TEST(Bench, FlashDecodeRecordsEachStageAndItsError) {
   }
 }
 
+TEST(Bench, FlashDecodeTakesLatentsThatAreKeysAndValues) {
+  const json record = run_json({"flash-decode", "--ranks", "2", "--device", "cpu", "--heads", "4", "--kv-heads", "1",
+                                "--head-dim", "36", "--value-dim", "32", "--context", "1,300", "--repeats", "2"});
+  ASSERT_EQ(record.at("results").size(), 8u);
+  for (const json& one : record.at("results")) {
+    EXPECT_EQ(one.at("value_dim"), 32);
+    EXPECT_LT(one.at("max_relative_error").get<double>(), 1e-4);
+  }
+}
+
 TEST(Bench, FusedOperatorsRefuseWhatTheyCannotRunAndSayWhy) {
   const auto refusal = [](std::vector<std::string> arguments, const ProgramOptions& options = {}) {
     arguments.insert(arguments.begin(), "bench");
@@ -192,6 +202,7 @@ TEST(Bench, FusedOperatorsRefuseWhatTheyCannotRunAndSayWhy) {
   EXPECT_THAT(refusal({"flash-decode", "--heads", "6", "--kv-heads", "4"}),
               HasSubstr("--heads 6: is no multiple of --kv-heads 4"));
   EXPECT_THAT(refusal({"flash-decode", "--context", "0"}), HasSubstr("--context"));
+  EXPECT_THAT(refusal({"flash-decode", "--value-dim", "129"}), HasSubstr("--value-dim 129: more than --head-dim 128"));
   EXPECT_THAT(refusal({"all-gather-linear", "--m", "0"}), HasSubstr("--m"));
   EXPECT_THAT(refusal({"all-gather-linear", "--ranks", "0"}), HasSubstr("--ranks"));
   EXPECT_THAT(refusal({"all-gather-linear", "--shard", "n"}), HasSubstr("expected k or m"));

@@ -362,6 +362,28 @@ TEST(Ranks, InspectShowsTheSharesOfDividedContexts) {
   }
 }
 
+// Also of a GPU where the build knows any: a rank computes the same steps, over its part of the keys and values.
+TEST(Ranks, InspectShowsWhatARankOfDividedContextsTakesOnEachDevice) {
+  const auto memory_of = [](const json& report) { return report["memory"]; };
+  const json alone = memory_of(json::parse(stdout_of({"inspect", demo_model().string(), "--json"})));
+  const json report = json::parse(stdout_of({"inspect", demo_model().string(), "--cp", "2", "--json"}));
+  EXPECT_EQ(alone.size(), kHaveCuda ? 2u : 1u);
+  ASSERT_EQ(report["ranks"].size(), 2u);
+  for (const json& rank : report["ranks"]) {
+    const json needs = memory_of(rank);
+    ASSERT_EQ(needs.size(), alone.size());
+    for (std::size_t i = 0; i < needs.size(); ++i) {
+      EXPECT_EQ(needs[i]["device"], alone[i]["device"]);
+      EXPECT_EQ(needs[i]["context"], alone[i]["context"]);
+      EXPECT_EQ(needs[i]["weights"], alone[i]["weights"]);
+      EXPECT_EQ(needs[i]["step"], alone[i]["step"]);
+      const auto whole = alone[i]["kv_cache"].get<std::size_t>(), part = needs[i]["kv_cache"].get<std::size_t>();
+      EXPECT_GE(2 * part, whole);
+      EXPECT_LT(part, whole * 2 / 3);  // pages are not divided
+    }
+  }
+}
+
 TEST(Ranks, VerboseShowsWhatEachHolds) {
   const ProgramResult result = run_heddle({"generate", demo_model().string(), "--prompt", "1 + 1 =", "--max-tokens",
                                            "1", "--verbose", "--tp", "2", "--device", "cpu"});

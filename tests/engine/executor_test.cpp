@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "device/kernel_waits.h"
 #include "device/spin.h"
+#include "engine/while_alone.h"
 
 namespace heddle {
 namespace {
@@ -95,6 +96,18 @@ TEST(Executor, AWaitOfTheFabricPoisonsAStepToo) {
   EXPECT_THAT(timeout_of([&] { executor.sample(one_token(1)); }),
               HasSubstr("rank 0 waited for rank 2 past the deadline of 3.0 s: all-reduce: expected 7, observed 6"));
   EXPECT_THROW(executor.run(one_token(2)), Failure);
+}
+
+TEST(WhileAlone, EndsWhereAStepThrows) {
+  bool alone = false;
+  EXPECT_THROW(
+      {
+        const WhileAlone by_itself(alone);
+        EXPECT_TRUE(alone);
+        throw_error<Failure>("a warm-up");
+      },
+      Failure);
+  EXPECT_FALSE(alone);
 }
 
 // Whatever is asked, the CPU has no SMs to keep to.

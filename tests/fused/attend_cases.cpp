@@ -18,7 +18,7 @@ constexpr int kShardPage = 4, kAttendDim = 20;
 
 // A step's sequences, all their keys and values, and this rank's cache.
 struct AttendCall {
-  int heads = 0, kv_heads = 0, window = 0;
+  int heads = 0, kv_heads = 0, value_dim = 0, window = 0;
   float scale = 0;
   KvShard shard;
   RowShares shares;
@@ -60,7 +60,8 @@ struct AttendCall {
       const auto of = static_cast<std::size_t>(s);
       const std::int64_t elements = std::int64_t{context[of]} * kv_heads * kAttendDim;
       keys.push_back(numbers(elements, seed + 2 * static_cast<std::uint32_t>(s), dtype));
-      values.push_back(numbers(elements, seed + 2 * static_cast<std::uint32_t>(s) + 1, dtype));
+      values.push_back(value_dim > 0 ? keys.back()
+                                     : numbers(elements, seed + 2 * static_cast<std::uint32_t>(s) + 1, dtype));
       for (int position = 0; position < context[of]; ++position) {
         if (!kv().has(position)) continue;
         const int place = kv().place(position);
@@ -88,7 +89,8 @@ struct AttendCall {
                           .max_query_len = starts.back()},
             .num_heads = heads,
             .scale = scale,
-            .window = window};
+            .window = window,
+            .value_dim = value_dim};
   }
 
   // Of one row and head, in float64.
@@ -106,7 +108,7 @@ struct AttendCall {
     }
     const double most = *std::ranges::max_element(scores);
     double sum = 0;
-    std::vector<double> result(kAttendDim);
+    std::vector<double> result(static_cast<std::size_t>(value_dim > 0 ? value_dim : kAttendDim));
     for (std::size_t i = 0; i < scores.size(); ++i) {
       const double weight = std::exp(scores[i] - most);
       sum += weight;
@@ -126,7 +128,7 @@ struct AttendCall {
         for (int head = 0; head < heads; ++head) {
           const std::vector<double> want = exact(sequence, context[of] - num_new + token, row, head);
           for (std::size_t d = 0; d < want.size(); ++d) {
-            const float got = y[static_cast<std::size_t>(row * heads + head) * want.size() + d];
+            const float got = y[static_cast<std::size_t>(row * heads + head) * kAttendDim + d];
             // As decode_course: scores are off by head_dim roundings.
             if (!(std::abs(static_cast<double>(got) - want[d]) <= 2e-5))
               throw_error<Failure>(
@@ -141,18 +143,23 @@ struct AttendCall {
 
 }  // namespace
 
-void attend_course(CourseRank& rank, int heads, int kv_heads, DType dtype) {
+void attend_course(CourseRank& rank, const CourseHeads& form) {
   const KvShard shard{rank.fabric.rank(), rank.fabric.size()};
   FlashDecode fused(rank.fabric, world_of(rank.fabric),
-                    {.max_sequences = 7, .num_heads = heads, .num_kv_heads = kv_heads, .head_dim = kAttendDim});
-  Draws shared(rank.course.seed + 31 * static_cast<std::uint32_t>(heads));
+                    {.max_sequences = 7,
+                     .num_heads = form.heads,
+                     .num_kv_heads = form.kv_heads,
+                     .head_dim = kAttendDim,
+                     .value_dim = form.value_dim});
+  Draws shared(rank.course.seed + 31 * static_cast<std::uint32_t>(form.heads));
   std::vector<std::unique_ptr<AttendCall>> flying;
   for (int number = 0; number < rank.course.calls; ++number) {
     auto call = std::make_unique<AttendCall>();
-    call->heads = heads;
-    call->kv_heads = kv_heads;
+    call->heads = form.heads;
+    call->kv_heads = form.kv_heads;
+    call->value_dim = form.value_dim;
     call->shard = shard;
-    call->dtype = dtype;
+    call->dtype = form.dtype;
     call->scale = static_cast<float>(shared.between(1, 8)) / 8.0f;
     call->window = shared.between(0, 2) == 0 ? static_cast<int>(shared.between(1, 40)) : 0;
     const auto sequences = shared.between(1, 4);
@@ -165,7 +172,7 @@ void attend_course(CourseRank& rank, int heads, int kv_heads, DType dtype) {
     }
     const auto seed = static_cast<std::uint32_t>(shared.between(0, 1 << 18));
     call->fill_cache(seed);
-    call->q = numbers(std::int64_t{call->starts.back()} * heads * kAttendDim, seed + 99, DType::float32);
+    call->q = numbers(std::int64_t{call->starts.back()} * form.heads * kAttendDim, seed + 99, DType::float32);
     call->y.assign(call->q.size(), std::nanf(""));
     call->shares = {.rank = shard.rank, .ranks = shard.ranks, .always_whole = shared.between(0, 1) == 0};
     rank.be_late();

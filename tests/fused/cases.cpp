@@ -17,6 +17,8 @@ namespace heddle {
 namespace {
 
 constexpr std::int64_t kMostRows = 23, kMostColumns = 40, kMostOut = 13, kTileRows = 3;
+constexpr CourseHeads kCourseHeads[] = {
+    {6, 3, DType::float32}, {4, 4, DType::bfloat16}, {8, 1, DType::float32}, {5, 1, DType::bfloat16, 16}};
 
 // Cuts `total` at random; some ranks may get nothing, and none more than `most`.
 Shards drawn_shards(Draws& draws, std::int64_t total, int ranks) {
@@ -283,14 +285,10 @@ void run_fused_course(Fabric& fabric, Stream& stream, const FusedCourse& course,
     all_reduce_course(rank, DType::bfloat16);
   });
   part("flash_decode", [&] {
-    decode_course(rank, 6, 3, DType::float32);
-    decode_course(rank, 4, 4, DType::bfloat16);
-    decode_course(rank, 8, 1, DType::float32);
+    for (const CourseHeads& form : kCourseHeads) decode_course(rank, form);
   });
   part("flash_decode, attend", [&] {
-    attend_course(rank, 6, 3, DType::float32);
-    attend_course(rank, 4, 4, DType::bfloat16);
-    attend_course(rank, 8, 1, DType::float32);
+    for (const CourseHeads& form : kCourseHeads) attend_course(rank, form);
   });
   part("all_reduce_norm", [&] { norm_course(rank); });
 }

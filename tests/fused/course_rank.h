@@ -31,8 +31,14 @@ inline Ranks world_of(const Fabric& fabric) {
   return all;
 }
 
-void decode_course(CourseRank& rank, int heads, int kv_heads, DType dtype);
-void attend_course(CourseRank& rank, int heads, int kv_heads, DType dtype);
+// With value_dim: latent attention, whose keys are its values, too.
+struct CourseHeads {
+  int heads, kv_heads;
+  DType dtype;
+  int value_dim = 0;
+};
+void decode_course(CourseRank& rank, const CourseHeads& form);
+void attend_course(CourseRank& rank, const CourseHeads& form);
 
 void norm_course(CourseRank& rank);
 std::size_t heap_bytes_of_norm_course(int ranks);

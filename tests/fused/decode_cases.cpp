@@ -13,7 +13,8 @@
 namespace heddle {
 namespace {
 
-constexpr int kMostSequences = 4, kMostKeys = 150, kPageSize = 4;  // keys of a rank: more than a block of the softmax
+constexpr int kHeadDim = 20, kMostSequences = 4, kMostKeys = 150,
+              kPageSize = 4;  // keys of a rank: more than a block of the softmax
 
 // One rank's keys and values of all sequences. Every rank can make every rank's.
 struct KeyShard {
@@ -23,7 +24,7 @@ struct KeyShard {
   PagedKv kv;
   PagedSequences sequences;
 
-  KeyShard(const std::vector<std::int32_t>& counts_of, int kv_heads, int head_dim, DType dtype, std::uint32_t seed)
+  KeyShard(const std::vector<std::int32_t>& counts_of, const CourseHeads& form, std::uint32_t seed)
       : counts(counts_of) {
     const int stride = kMostKeys / kPageSize + 1;
     int pages = 0;
@@ -33,18 +34,18 @@ struct KeyShard {
         table[s * static_cast<std::size_t>(stride) + static_cast<std::size_t>(p)] = pages++;
     for (std::int32_t& page : table)  // pages lie in another order than tokens
       if (page >= 0) page = pages - 1 - page;
-    const std::int64_t elements = std::int64_t{pages} * kv_heads * kPageSize * head_dim;
-    keys = numbers(elements, seed, dtype);
-    values = numbers(elements, seed + 1, dtype);
+    const std::int64_t elements = std::int64_t{pages} * form.kv_heads * kPageSize * kHeadDim;
+    keys = numbers(elements, seed, form.dtype);
+    values = form.value_dim > 0 ? keys : numbers(elements, seed + 1, form.dtype);
     keys16 = rounded(keys);
     values16 = rounded(values);
-    const bool narrow = dtype == DType::bfloat16;
+    const bool narrow = form.dtype == DType::bfloat16;
     kv = {narrow ? static_cast<void*>(keys16.data()) : keys.data(),
           narrow ? static_cast<void*>(values16.data()) : values.data(),
-          kv_heads,
+          form.kv_heads,
           kPageSize,
-          head_dim,
-          dtype};
+          kHeadDim,
+          form.dtype};
     sequences = {.query_start = nullptr,
                  .context_len = counts.data(),
                  .page_table = table.data(),
@@ -54,46 +55,47 @@ struct KeyShard {
 };
 
 struct DecodeCall {
-  int sequences = 0, heads = 0, kv_heads = 0, head_dim = 0;
+  CourseHeads form;
+  int sequences = 0;
   float scale = 0;
   DecodeVariant variant = DecodeVariant::push;
   std::vector<float> q, y;
   std::vector<std::unique_ptr<KeyShard>> shards;
 
   FlashDecodeParams params(int rank, std::vector<float>& to) {
-    const std::int64_t columns = std::int64_t{heads} * head_dim;
+    const std::int64_t columns = std::int64_t{form.heads} * kHeadDim;
     const KeyShard& shard = *shards[static_cast<std::size_t>(rank)];
     return {.q = {q.data(), sequences, columns, columns, DType::float32},
             .y = {to.data(), sequences, columns, columns, DType::float32},
             .kv = shard.kv,
             .sequences = shard.sequences,
-            .num_heads = heads,
-            .scale = scale};
+            .num_heads = form.heads,
+            .scale = scale,
+            .value_dim = form.value_dim};
   }
 };
 
 // Attention of one head in float64.
 std::vector<double> exact_attention(const DecodeCall& call, int sequence, int head) {
-  const auto dim = static_cast<std::size_t>(call.head_dim);
-  const float* const q = call.q.data() + (static_cast<std::size_t>(sequence * call.heads + head)) * dim;
+  const float* const q = call.q.data() + static_cast<std::ptrdiff_t>(sequence * call.form.heads + head) * kHeadDim;
   const auto each_key = [&](const auto& use) {
     for (const auto& shard : call.shards)
       for (int j = 0; j < shard->counts[static_cast<std::size_t>(sequence)]; ++j) {
         const std::size_t at = shard->kv.offset(shard->sequences.pages(sequence)[j / kPageSize],
-                                                head / (call.heads / call.kv_heads), j % kPageSize);
+                                                head / (call.form.heads / call.form.kv_heads), j % kPageSize);
         double score = 0;
-        for (std::size_t d = 0; d < dim; ++d)
+        for (std::size_t d = 0; d < kHeadDim; ++d)
           score += static_cast<double>(q[d]) * static_cast<double>(shard->keys[at + d]);
         use(score * static_cast<double>(call.scale), shard->values.data() + at);
       }
   };
   double most = -INFINITY, sum = 0;
   each_key([&](double score, const float*) { most = std::max(most, score); });
-  std::vector<double> y(dim);
+  std::vector<double> y(static_cast<std::size_t>(call.form.value_dim > 0 ? call.form.value_dim : kHeadDim));
   each_key([&](double score, const float* value) {
     const double weight = std::exp(score - most);
     sum += weight;
-    for (std::size_t d = 0; d < dim; ++d) y[d] += weight * static_cast<double>(value[d]);
+    for (std::size_t d = 0; d < y.size(); ++d) y[d] += weight * static_cast<double>(value[d]);
   });
   for (double& element : y) element = sum == 0 ? 0 : element / sum;
   return y;
@@ -101,10 +103,10 @@ std::vector<double> exact_attention(const DecodeCall& call, int sequence, int he
 
 void check_decoded(DecodeCall& call, int ranks, Stream& stream, int number) {
   for (int sequence = 0; sequence < call.sequences; ++sequence)
-    for (int head = 0; head < call.heads; ++head) {
+    for (int head = 0; head < call.form.heads; ++head) {
       const std::vector<double> want = exact_attention(call, sequence, head);
       for (std::size_t d = 0; d < want.size(); ++d) {
-        const float got = call.y[static_cast<std::size_t>(sequence * call.heads + head) * want.size() + d];
+        const float got = call.y[static_cast<std::size_t>(sequence * call.form.heads + head) * kHeadDim + d];
         // An average of values of at most 1: weights are off by some 1e-6 where scores are off by head_dim roundings.
         if (!(std::abs(static_cast<double>(got) - want[d]) <= 2e-5))
           throw_error<Failure>("flash_decode {}: call {} sequence {} head {} element {} is {}, expected {}",
@@ -112,7 +114,7 @@ void check_decoded(DecodeCall& call, int ranks, Stream& stream, int number) {
       }
     }
   // The bits of the unfused stages, with the parts of all ranks.
-  std::vector<float> whole(call.y.size());
+  std::vector<float> whole(call.y.size(), std::nanf(""));
   const std::size_t of_rank = decode_part_floats(call.params(0, whole));
   std::vector<float> parts(of_rank * static_cast<std::size_t>(ranks));
   for (int rank = 0; rank < ranks; ++rank)
@@ -127,26 +129,26 @@ void check_decoded(DecodeCall& call, int ranks, Stream& stream, int number) {
 
 }  // namespace
 
-void decode_course(CourseRank& rank, int heads, int kv_heads, DType dtype) {
-  constexpr int kHeadDim = 20;
+void decode_course(CourseRank& rank, const CourseHeads& form) {
   const int size = rank.fabric.size();
-  FlashDecode fused(
-      rank.fabric, world_of(rank.fabric),
-      {.max_sequences = kMostSequences, .num_heads = heads, .num_kv_heads = kv_heads, .head_dim = kHeadDim});
+  FlashDecode fused(rank.fabric, world_of(rank.fabric),
+                    {.max_sequences = kMostSequences,
+                     .num_heads = form.heads,
+                     .num_kv_heads = form.kv_heads,
+                     .head_dim = kHeadDim,
+                     .value_dim = form.value_dim});
   ThreadPool pool(1);
   Stream transfers(pool);
-  Draws shared(rank.course.seed + static_cast<std::uint32_t>(heads));
+  Draws shared(rank.course.seed + static_cast<std::uint32_t>(form.heads));
   std::vector<std::unique_ptr<DecodeCall>> flying;
   for (int number = 0; number < rank.course.calls; ++number) {
     auto call = std::make_unique<DecodeCall>();
     call->sequences = static_cast<int>(shared.between(1, kMostSequences));
-    call->heads = heads;
-    call->kv_heads = kv_heads;
-    call->head_dim = kHeadDim;
+    call->form = form;
     call->scale = static_cast<float>(shared.between(1, 8)) / 8.0f;
     call->variant = static_cast<DecodeVariant>(shared.between(0, 2));
     const auto seed = static_cast<std::uint32_t>(shared.between(0, 1 << 18));
-    call->q = numbers(std::int64_t{call->sequences} * heads * kHeadDim, seed, DType::float32);
+    call->q = numbers(std::int64_t{call->sequences} * form.heads * kHeadDim, seed, DType::float32);
     call->y.assign(call->q.size(), std::nanf(""));
     for (int r = 0; r < size; ++r) {
       std::vector<std::int32_t> counts;
@@ -156,8 +158,7 @@ void decode_course(CourseRank& rank, int heads, int kv_heads, DType dtype) {
                                                    : kind == 3 ? shared.between(100, kMostKeys)
                                                                : shared.between(1, 9)));
       }
-      call->shards.push_back(
-          std::make_unique<KeyShard>(counts, kv_heads, kHeadDim, dtype, seed + 10 + static_cast<std::uint32_t>(r) * 2));
+      call->shards.push_back(std::make_unique<KeyShard>(counts, form, seed + 10 + static_cast<std::uint32_t>(r) * 2));
     }
     rank.be_late();
     fused(call->params(rank.fabric.rank(), call->y), call->variant, rank.stream, transfers);

@@ -10,10 +10,12 @@
 #include "base/sanitizer.h"
 #include "base/team.h"
 #include "base/thread_pool.h"
+#include "fabric/paced/paced_fabric.h"
 #include "fabric/rank_processes.h"
 #include "fabric/shm/threads.h"
 #include "fused/all_gather_linear/all_gather_linear.h"
 #include "fused/cases.h"
+#include "fused/flash_decode/flash_decode.h"
 #include "fused/linear_all_reduce/linear_all_reduce.h"
 #include "fused/linear_reduce_scatter/linear_reduce_scatter.h"
 #include "kernels/dry_run.h"
@@ -142,6 +144,70 @@ TEST_F(FusedCalls, AReductionRefusesShapesThatDoNotFitAndSaysWhy) {
               summed({.x = {x_.data(), 5, 4, 4}, .weight = weight(3, 4), .y = {y_.data(), 5, 3, 3}}, stream_);
             }),
             "linear_all_reduce: a shard of 5 rows, more than the limit 4");
+  fabric_->synchronize(stream_);
+}
+
+// Each operator says so when it is made, as ranks between machines would.
+TEST_F(FusedCalls, RanksWithoutPeerAddressesAreRefusedByName) {
+  PacedFabric far(*fabric_, {1, 1}, {.bytes_per_second = 1e9});
+  const std::string why = " needs a fabric with peer addresses; shm with emulated machine links has none";
+  EXPECT_EQ(refusal([&] { AllGatherLinear(far, {0}, {.largest_shard = 4, .other = 4}); }), "all_gather_linear" + why);
+  EXPECT_EQ(refusal([&] { LinearReduceScatter(far, {0}, {.largest_shard = 4, .n = 3}); }),
+            "linear_reduce_scatter" + why);
+  EXPECT_EQ(refusal([&] { LinearAllReduce(far, {0}, {.m = 4, .n = 3}); }), "linear_all_reduce" + why);
+  EXPECT_EQ(
+      refusal([&] { FlashDecode(far, {0}, {.max_sequences = 1, .num_heads = 1, .num_kv_heads = 1, .head_dim = 4}); }),
+      "flash_decode" + why);
+}
+
+TEST_F(FusedCalls, ADecodeRefusesShapesThatDoNotFitAndSaysWhy) {
+  const FlashDecodeLimits limits{.max_sequences = 2, .num_heads = 2, .num_kv_heads = 1, .head_dim = 4, .value_dim = 3};
+  FlashDecode fused(*fabric_, {0}, limits);
+  const std::int32_t counts[] = {1, 1, 1}, pages[] = {0, 0, 0}, rows[] = {0, 1, 2, 3};
+  const auto of = [&](int sequences, int heads) -> FlashDecodeParams {
+    return {.q = {x_.data(), sequences, heads * 4, heads * 4},
+            .y = {y_.data(), sequences, heads * 4, heads * 4},
+            .kv = {.keys = w_.data(), .values = w_.data(), .num_kv_heads = 1, .page_size = 4, .head_dim = 4},
+            .sequences = {.query_start = rows,
+                          .context_len = counts,
+                          .page_table = pages,
+                          .num_sequences = sequences,
+                          .page_table_stride = 1,
+                          .max_query_len = 1},
+            .num_heads = heads,
+            .scale = 1,
+            .value_dim = 3};
+  };
+  const auto refused = [&](const FlashDecodeParams& params) {
+    return refusal([&] { fused(params, DecodeVariant::push, stream_, transfers_); });
+  };
+  EXPECT_EQ(refused(of(2, 2)), "accepted");
+  EXPECT_EQ(refused(of(3, 2)), "flash_decode: 3 sequences, 2 heads on 1 KV heads of 4; made for 2, 2, 1 and 4");
+  EXPECT_EQ(refused(of(2, 1)), "flash_decode: 2 sequences, 1 heads on 1 KV heads of 4; made for 2, 2, 1 and 4");
+  FlashDecodeParams bad = of(1, 2);
+  bad.value_dim = 0;
+  EXPECT_EQ(refused(bad), "flash_decode: value_dim is 4; made for 3");
+  bad.value_dim = 5;
+  EXPECT_EQ(refused(bad), "flash_decode: value_dim is 5, expected 0 to head_dim, 4");
+  bad = of(1, 2);
+  bad.y.columns = 7;
+  EXPECT_EQ(refused(bad), "flash_decode: y is [1, 7] of float32, expected [1, 8] of float32");
+  EXPECT_NE(refusal([&] { fused(of(1, 2), DecodeVariant::waits, stream_, stream_); }).find("needs a second stream"),
+            std::string::npos);
+  FlashDecodeLimits unequal = limits;
+  unequal.num_kv_heads = 3;
+  EXPECT_NE(refusal([&] { FlashDecode(*fabric_, {0}, unequal); }).find("heads are a multiple of the KV heads"),
+            std::string::npos);
+  AttentionParams rows_of_shard{.q = of(1, 2).q,
+                                .y = of(1, 2).y,
+                                .kv = of(1, 2).kv,
+                                .sequences = of(1, 2).sequences,
+                                .num_heads = 2,
+                                .scale = 1,
+                                .value_dim = 3};
+  rows_of_shard.kv.shard = {.rank = 1, .ranks = 2};
+  EXPECT_EQ(refusal([&] { fused.attend(rows_of_shard, {}, stream_); }),
+            "flash_decode: the cache of rank 1 of 2, at rank 0 of 1");
   fabric_->synchronize(stream_);
 }
 

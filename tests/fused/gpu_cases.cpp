@@ -34,12 +34,12 @@ constexpr GpuForm kForms[] = {{DType::bfloat16, 64, 8},
                               // Several tiles of C per block, and several rounds of its ring.
                               {DType::float16, 64, 8, 800, 1100, 640, 4400, 6, 2}};
 // What the decode kernel takes: one and several heads of a KV head, up to three work items of a unit. And what it does
-// not: dtype, head_dim, heads.
-constexpr GpuDecodeForm kDecodeForms[] = {{8, 2, 128, DType::bfloat16}, {3, 3, 64, DType::float16},
-                                          {5, 5, 128, DType::bfloat16}, {16, 2, 128, DType::float16},
-                                          {12, 1, 64, DType::bfloat16}, {36, 1, 128, DType::bfloat16},
-                                          {4, 2, 96, DType::bfloat16},  {6, 1, 64, DType::float32},
-                                          {9, 1, 72, DType::bfloat16},  {70, 1, 64, DType::bfloat16}};
+// not: dtype, head_dim, heads, latents.
+constexpr GpuDecodeForm kDecodeForms[] = {
+    {8, 2, 128, DType::bfloat16}, {3, 3, 64, DType::float16},        {5, 5, 128, DType::bfloat16},
+    {16, 2, 128, DType::float16}, {12, 1, 64, DType::bfloat16},      {36, 1, 128, DType::bfloat16},
+    {4, 2, 96, DType::bfloat16},  {6, 1, 64, DType::float32},        {9, 1, 72, DType::bfloat16},
+    {70, 1, 64, DType::bfloat16}, {16, 1, 576, DType::bfloat16, 512}};
 
 // Columns [begin, begin + count + behind) of a matrix with k columns; those behind are not A's.
 std::vector<float> columns_and_more(const std::vector<float>& matrix, std::int64_t k, std::int64_t begin,

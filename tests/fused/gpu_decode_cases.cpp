@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/buffer.h"
+#include "base/checked.h"
 #include "fused/flash_decode/flash_decode.h"
 #include "fused/gpu_rank.h"
 #include "fused/numbers.h"
@@ -33,7 +34,7 @@ struct GpuKeys {
     const std::int64_t elements =
         std::int64_t{sequences} * pages_of_sequence * kGpuPage * form.kv_heads * form.head_dim;
     keys = numbers(elements, seed, DType::bfloat16);
-    values = numbers(elements, seed + 1, DType::bfloat16);
+    values = form.value_dim > 0 ? keys : numbers(elements, seed + 1, DType::bfloat16);
     for (int s = 0; s < sequences; ++s)
       for (int token = counts[static_cast<std::size_t>(s)]; token < pages_of_sequence * kGpuPage; ++token)
         for (int head = 0; head < form.kv_heads; ++head) {
@@ -66,14 +67,15 @@ struct GpuDecodeCall {
     const int kv_head = head / (form.heads / form.kv_heads);
     const std::size_t q_at =
         static_cast<std::size_t>(sequence * form.heads + head) * static_cast<std::size_t>(form.head_dim);
-    std::vector<double> y(static_cast<std::size_t>(form.head_dim)), magnitude(y.size());
+    const auto columns = static_cast<std::size_t>(form.head_dim);
+    std::vector<double> y(form.value_dim > 0 ? static_cast<std::size_t>(form.value_dim) : columns), magnitude(y.size());
     double sum = 0, most = -1e300;
     for (int pass = 0; pass < 2; ++pass)
       for (const auto& keys : of_rank)
         for (int token = 0; token < keys->counts[static_cast<std::size_t>(sequence)]; ++token) {
           const std::size_t at = keys->offset(form, sequence, token, kv_head);
           double score = 0;
-          for (std::size_t d = 0; d < y.size(); ++d)
+          for (std::size_t d = 0; d < columns; ++d)
             score += static_cast<double>(q[q_at + d]) * static_cast<double>(keys->keys[at + d]);
           score *= static_cast<double>(params.scale);
           if (pass == 0) {
@@ -113,7 +115,7 @@ void check_gpu_decode(const GpuRank& gpu, const GpuDecodeForm& form, const GpuDe
   for (int i = 0; i < heads; i += heads / 7 + 1) {
     const ExactHead want = call.exact_head(form, i / form.heads, i % form.heads);
     for (std::size_t d = 0; d < want.y.size(); ++d) {
-      const float one = got[static_cast<std::size_t>(i) * want.y.size() + d];
+      const float one = got[static_cast<std::size_t>(i) * static_cast<std::size_t>(form.head_dim) + d];
       if (!(std::abs(static_cast<double>(one) - want.y[d]) <= 2e-5 + rounding * want.magnitude[d]))
         throw_error<Failure>("flash_decode {}: call {} on rank {}: sequence {} head {} column {} is {}, expected {}",
                              name_of(call.variant), number, gpu.me(), i / form.heads, i % form.heads, d, one,
@@ -131,7 +133,9 @@ struct GpuDecodeRoom {
   GpuDecodeRoom(const GpuRank& gpu, const GpuDecodeForm& form)
       : scratch(attention_scratch_bytes(kGpuSequences, kGpuSequences, form.heads, form.head_dim),
                 gpu.rank.fabric.device()),
-        plan_bytes((attention_plan_bytes(kGpuSequences, form.kv_heads) + 255) / 256 * 256) {
+        plan_bytes(round_up(form.value_dim > 0 ? latent_plan_bytes(kGpuSequences, kGpuSequences, form.heads)
+                                               : attention_plan_bytes(kGpuSequences, form.kv_heads),
+                            std::size_t{256})) {
     plans = Buffer(plan_bytes * static_cast<std::size_t>(gpu.rank.course.calls_in_flight), gpu.rank.fabric.device());
     enqueue_clear(gpu.rank.stream, scratch.data(), scratch.size_bytes());
     gpu.rank.stream.synchronize();
@@ -148,7 +152,8 @@ FlashDecodeLimits gpu_decode_limits(const GpuDecodeForm& form) {
   return {.max_sequences = kGpuSequences,
           .num_heads = form.heads,
           .num_kv_heads = form.kv_heads,
-          .head_dim = form.head_dim};
+          .head_dim = form.head_dim,
+          .value_dim = form.value_dim};
 }
 
 void decode_on_gpus(GpuRank& gpu, const GpuDecodeForm& form) {
@@ -178,11 +183,11 @@ void decode_on_gpus(GpuRank& gpu, const GpuDecodeForm& form) {
     };
     call->again = no_result();
     std::byte* const plan = attention.plan(gpu);
+    auto* const keys = gpu.room.put(gpu.rank.stream, encoded(mine.keys, form.dtype));
+    auto* const values = form.value_dim > 0 ? keys : gpu.room.put(gpu.rank.stream, encoded(mine.values, form.dtype));
     call->params = {.q = {gpu.room.put(gpu.rank.stream, encoded(call->q, DType::float32)), sequences, columns, columns},
                     .y = no_result(),
-                    .kv = {gpu.room.put(gpu.rank.stream, encoded(mine.keys, form.dtype)),
-                           gpu.room.put(gpu.rank.stream, encoded(mine.values, form.dtype)), form.kv_heads, kGpuPage,
-                           form.head_dim, form.dtype},
+                    .kv = {keys, values, form.kv_heads, kGpuPage, form.head_dim, form.dtype},
                     .sequences = {.query_start = gpu.room.put_array(gpu.rank.stream, rows),
                                   .context_len = gpu.room.put_array(gpu.rank.stream, mine.counts),
                                   .page_table = gpu.room.put_array(gpu.rank.stream, mine.table),
@@ -191,6 +196,7 @@ void decode_on_gpus(GpuRank& gpu, const GpuDecodeForm& form) {
                                   .max_query_len = 1},
                     .num_heads = form.heads,
                     .scale = 1 / std::sqrt(static_cast<float>(form.head_dim)),
+                    .value_dim = form.value_dim,
                     .scratch = attention.scratch.data(),
                     .plan = plan};
     const auto enqueue = [&gpu, &fused, call, plan, plan_bytes = attention.plan_bytes] {
@@ -199,6 +205,7 @@ void decode_on_gpus(GpuRank& gpu, const GpuDecodeForm& form) {
                       .sequences = params.sequences,
                       .num_tokens = params.q.rows,
                       .num_heads = params.num_heads,
+                      .value_dim = params.value_dim,
                       .plan = plan,
                       .plan_bytes = plan_bytes},
                      gpu.lane());

@@ -95,6 +95,7 @@ struct GpuRank {
 struct GpuDecodeForm {
   int heads, kv_heads, head_dim;
   DType dtype;
+  int value_dim = 0;  // of latent attention, whose keys are its values, too
 };
 FlashDecodeLimits gpu_decode_limits(const GpuDecodeForm& form);
 void decode_on_gpus(GpuRank& gpu, const GpuDecodeForm& form);

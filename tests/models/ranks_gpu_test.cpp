@@ -255,7 +255,8 @@ TEST_P(ContextsOnOneGpu, APromptLongerThanOneRanksCacheRuns) {
 
 INSTANTIATE_TEST_SUITE_P(, ContextsOnOneGpu,
                          testing::Values(GridOnOneGpu{1, 2}, GridOnOneGpu{1, 3}, GridOnOneGpu{1, 4}, GridOnOneGpu{2, 2},
-                                         GridOnOneGpu{2, 2, TpMode::fused}, GridOnOneGpu{2, 2, TpMode::sequence}),
+                                         GridOnOneGpu{2, 2, TpMode::fused}, GridOnOneGpu{2, 2, TpMode::sequence},
+                                         GridOnOneGpu{2, 2, TpMode::weave}),
                          [](const auto& test) { return test.param.text(); });
 
 // A mode's way to add what blocks leave.

@@ -23,7 +23,10 @@ struct DecodeShape {
   int batch = 1;
   int context = 4096;  // of all ranks
   int heads = 32, kv_heads = 8, head_dim = 128;
+  int value_dim = 0;  // of latent attention, whose values are the first part of its keys; 0: values of their own
   DType dtype = DType::float32;
+
+  int columns_of_values() const { return value_dim > 0 ? value_dim : head_dim; }
 };
 
 constexpr std::uint32_t kQueries = 1, kKeys = 2, kValues = 3;  // matrices, for hashed_element
@@ -38,7 +41,8 @@ FlashDecodeLimits decode_limits(const DecodeShape& shape) {
   return {.max_sequences = shape.batch,
           .num_heads = shape.heads,
           .num_kv_heads = shape.kv_heads,
-          .head_dim = shape.head_dim};
+          .head_dim = shape.head_dim,
+          .value_dim = shape.value_dim};
 }
 
 int heads_checked(const DecodeShape& shape) {
@@ -69,7 +73,7 @@ class DecodeCase final : public FusedCase {
     q_ = uploaded(rank, q.data(), q.size() * sizeof(float));
     y_ = Buffer(q.size() * sizeof(float), rank.device());
     keys_ = cache_of(kKeys);
-    values_ = cache_of(kValues);
+    if (shape.value_dim == 0) values_ = cache_of(kValues);
     plan();
     const std::size_t floats = decode_part_floats(params());
     own_parts_ = Buffer(floats * sizeof(float), rank.device());
@@ -117,7 +121,7 @@ class DecodeCase final : public FusedCase {
   }
   PagedKv kv() const {
     return {const_cast<std::byte*>(keys_.data()),
-            const_cast<std::byte*>(values_.data()),
+            const_cast<std::byte*>(shape_.value_dim > 0 ? keys_.data() : values_.data()),
             shape_.kv_heads,
             kKeysOfPage,
             shape_.head_dim,
@@ -136,6 +140,7 @@ class DecodeCase final : public FusedCase {
                           .max_query_len = 1},
             .num_heads = shape_.heads,
             .scale = scale(),
+            .value_dim = shape_.value_dim,
             .older_keys = OlderKeys::in_place,
             .scratch = scratch_.data(),
             .plan = plan_.data()};
@@ -145,13 +150,16 @@ class DecodeCase final : public FusedCase {
     if (!rank_.on_gpu()) return;
     scratch_ =
         Buffer(attention_scratch_bytes(shape_.batch, shape_.batch, shape_.heads, shape_.head_dim), rank_.device());
-    plan_ = Buffer(attention_plan_bytes(shape_.batch, shape_.kv_heads), rank_.device());
+    plan_ = Buffer(shape_.value_dim > 0 ? latent_plan_bytes(shape_.batch, shape_.batch, shape_.heads)
+                                        : attention_plan_bytes(shape_.batch, shape_.kv_heads),
+                   rank_.device());
     enqueue_clear(rank_.stream, scratch_.data(), scratch_.size_bytes());
     const FlashDecodeParams of = params();
     plan_attention({.kv = of.kv,
                     .sequences = of.sequences,
                     .num_tokens = shape_.batch,
                     .num_heads = of.num_heads,
+                    .value_dim = of.value_dim,
                     .plan = plan_.data(),
                     .plan_bytes = plan_.size_bytes()},
                    rank_.lane);
@@ -212,7 +220,8 @@ class DecodeCase final : public FusedCase {
           hashed_element(matrix, shape_.dtype, static_cast<std::int64_t>(number), kv_head * shape_.head_dim + d));
     };
     const std::vector<std::int64_t> keys = keys_of_numbers(sequence);
-    std::vector<double> q(static_cast<std::size_t>(shape_.head_dim)), scores(keys.size()), y(q.size());
+    std::vector<double> q(static_cast<std::size_t>(shape_.head_dim)), scores(keys.size()),
+        y(static_cast<std::size_t>(shape_.columns_of_values()));
     for (std::size_t d = 0; d < q.size(); ++d)
       q[d] = static_cast<double>(
           hashed_element(kQueries, DType::float32, sequence, head * shape_.head_dim + static_cast<int>(d)));
@@ -223,12 +232,13 @@ class DecodeCase final : public FusedCase {
         scores[number] += q[d] * element(kKeys, number, static_cast<int>(d)) * static_cast<double>(scale());
       most = std::max(most, scores[number]);
     }
+    const std::uint32_t values = shape_.value_dim > 0 ? kKeys : kValues;
     double sum = 0;
     for (std::size_t number = 0; number < keys.size(); ++number) {
       if (keys[number] == 0) continue;
       const double weight = static_cast<double>(keys[number]) * std::exp(scores[number] - most);
       sum += weight;
-      for (std::size_t d = 0; d < y.size(); ++d) y[d] += weight * element(kValues, number, static_cast<int>(d));
+      for (std::size_t d = 0; d < y.size(); ++d) y[d] += weight * element(values, number, static_cast<int>(d));
     }
     for (double& each : y) each /= sum;
     return y;
@@ -261,6 +271,9 @@ void run_flash_decode_bench(const DecodeBenchOptions& options) {
   if (options.shape.heads % options.shape.kv_heads != 0)
     throw_error<InputError>("--heads {}: is no multiple of --kv-heads {}, and each KV head serves as many heads",
                             options.shape.heads, options.shape.kv_heads);
+  if (options.shape.value_dim > options.shape.head_dim)
+    throw_error<InputError>("--value-dim {}: more than --head-dim {}, and the values are the first part of the keys",
+                            options.shape.value_dim, options.shape.head_dim);
   std::vector<FusedCaseMaker> cases;
   for (const int batch : options.batches)
     for (const int context : options.contexts) {
@@ -276,6 +289,7 @@ void run_flash_decode_bench(const DecodeBenchOptions& options) {
                                  {"dtype", name_of(shape.dtype)}},
                        .heap_bytes = FlashDecode::heap_bytes(options.num_ranks(), decode_limits(shape)),
                        .make = [shape](const FusedRank& rank) { return std::make_unique<DecodeCase>(shape, rank); }});
+      if (shape.value_dim > 0) cases.back().shape["value_dim"] = shape.value_dim;
     }
   run_fused_bench("flash-decode", options, devices, cases);
 }
@@ -303,6 +317,10 @@ void add_flash_decode_benchmark(CLI::App& bench) {
   add_number_option<int>(*command, "--kv-heads", options->shape.kv_heads, "Heads of keys and values; default 8",
                          {.min = 1, .max = kLargestHeads});
   add_number_option<int>(*command, "--head-dim", options->shape.head_dim, "Elements of a head; default 128",
+                         {.min = 1, .max = kLargestHeadDim});
+  add_number_option<int>(*command, "--value-dim", options->shape.value_dim,
+                         "Of latent attention (MLA), whose values are so many first elements of its keys: 512 with "
+                         "--head-dim 576 and --kv-heads 1; default: values of their own",
                          {.min = 1, .max = kLargestHeadDim});
   command
       ->add_option_function<std::string>(

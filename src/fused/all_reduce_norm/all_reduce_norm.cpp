@@ -142,7 +142,8 @@ std::string AllReduceNorm::why_not(std::int64_t hidden, DType x, DType y) const 
     return fmt::format("rows of {} elements of {} and {} do not fit {} times into slots of {} bytes", hidden,
                        name_of(x), name_of(y), NormChunks::kFewestSlots, memory_.slots_bytes);
   if (fabric_->device().kind == DeviceKind::cpu) return {};
-  if (hidden % 8 != 0) return fmt::format("rows of {} elements: on a GPU a multiple of 8", hidden);
+  if (!takes_rows_of(hidden, DeviceKind::cuda))
+    return fmt::format("rows of {} elements: on a GPU a multiple of 8", hidden);
   if (x != DType::float32 && x != y)
     return fmt::format("{} summed and {} normalised: on a GPU 16-bit rows keep their dtype", name_of(x), name_of(y));
   return {};

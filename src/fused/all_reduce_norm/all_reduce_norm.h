@@ -80,6 +80,10 @@ class AllReduceNorm {
 
   // Why rows of `hidden` elements cannot be summed here; empty if they can.
   std::string why_not(std::int64_t hidden, DType x, DType y) const;
+  // Of those reasons what is known without ranks: whether a device takes rows of so many elements.
+  static constexpr bool takes_rows_of(std::int64_t hidden, DeviceKind device) {
+    return device == DeviceKind::cpu || hidden % 8 == 0;
+  }
 
   AllReduceNormRegime regime(std::int64_t num_tokens, std::int64_t hidden, DType x) const;
   // Whether a call of that shape leaves a token's residual on its owner alone.

@@ -45,6 +45,8 @@ void FlashDecode::require_rows(const AttentionParams& params, const Lane& lane) 
               kv.head_dim == limits_.head_dim,
           "flash_decode: {} heads on {} KV heads of {}; made for {}, {} and {}", params.num_heads, kv.num_kv_heads,
           kv.head_dim, limits_.num_heads, limits_.num_kv_heads, limits_.head_dim);
+  require(params.sum_columns() == limits_.sum_columns(), "flash_decode: value_dim is {}; made for {}",
+          params.sum_columns(), limits_.sum_columns());
   require(kv.shard == KvShard{peers.rank, peers.size}, "flash_decode: the cache of rank {} of {}, at rank {} of {}",
           kv.shard.rank, kv.shard.ranks, peers.rank, peers.size);
 }
@@ -172,7 +174,7 @@ void FlashDecode::attend_round(ThreadPool& pool) const {
 }
 
 void FlashDecode::merge_row(std::int64_t row, int kv_head) const {
-  const DecodeUnit shape{.heads = limits_.num_heads / limits_.num_kv_heads, .head_dim = limits_.head_dim};
+  const DecodeUnit shape{.heads = limits_.num_heads / limits_.num_kv_heads, .value_dim = limits_.sum_columns()};
   const TileSlots& slots = tiles_.slots();
   const Tensor& y = round_.params.y;
   const int unit = static_cast<int>(row) * limits_.num_kv_heads + kv_head;
@@ -182,10 +184,10 @@ void FlashDecode::merge_row(std::int64_t row, int kv_head) const {
     for (int rank = 0; rank < tiles_.peers().size; ++rank)
       merge_head(shape, head, reinterpret_cast<const float*>(slots.arriving(rank, unit)), sums, merged);
     finish_head(shape, sums, merged);
-    const std::int64_t column = (std::int64_t{kv_head} * shape.heads + head) * shape.head_dim;
+    const std::int64_t column = (std::int64_t{kv_head} * shape.heads + head) * limits_.head_dim;
     convert(merged, DType::float32,
             static_cast<std::byte*>(y.data) + static_cast<std::size_t>(row * y.row_stride + column) * size_of(y.dtype),
-            y.dtype, static_cast<std::size_t>(shape.head_dim));
+            y.dtype, static_cast<std::size_t>(shape.value_dim));
   }
 }
 
@@ -193,7 +195,7 @@ void FlashDecode::merge_round(ThreadPool& pool) const {
   if (!round_.has_arrived) return;
   const Peers& peers = tiles_.peers();
   const int units = units_of_round();
-  const std::int64_t work = std::int64_t{peers.size} * limits_.num_heads / limits_.num_kv_heads * limits_.head_dim;
+  const std::int64_t work = std::int64_t{peers.size} * limits_.num_heads / limits_.num_kv_heads * limits_.sum_columns();
   pool.parallel_for(units, rows_per_piece(work), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t unit = begin; unit < end; ++unit)
       if (wants(peers.rank, static_cast<int>(unit)))

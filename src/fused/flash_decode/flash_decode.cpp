@@ -18,7 +18,7 @@ namespace {
 constexpr const char* kFlashDecode = "flash_decode";
 
 DecodeUnit unit_of(const FlashDecodeParams& params) {
-  return {.heads = params.num_heads / params.kv.num_kv_heads, .head_dim = params.kv.head_dim};
+  return {.heads = params.num_heads / params.kv.num_kv_heads, .value_dim = params.sum_columns()};
 }
 
 TileChannelShape channel_shape(const FlashDecodeLimits& limits) {
@@ -28,7 +28,9 @@ TileChannelShape channel_shape(const FlashDecodeLimits& limits) {
       "flash_decode: {} sequences, {} heads on {} KV heads of {}; heads are a multiple of the KV heads, and head_dim "
       "is at most {}",
       limits.max_sequences, limits.num_heads, limits.num_kv_heads, limits.head_dim, kMaxHeadDim);
-  const DecodeUnit unit{limits.num_heads / limits.num_kv_heads, limits.head_dim};
+  require(limits.value_dim >= 0 && limits.value_dim <= limits.head_dim,
+          "flash_decode: value_dim is {}, expected 0 to head_dim, {}", limits.value_dim, limits.head_dim);
+  const DecodeUnit unit{limits.num_heads / limits.num_kv_heads, limits.sum_columns()};
   return {.tiles_per_rank = limits.max_sequences * limits.num_kv_heads, .tile_bytes = unit.floats() * sizeof(float)};
 }
 
@@ -43,6 +45,8 @@ void require_decode(const FlashDecodeParams& params) {
               params.num_heads >= 1 && params.num_heads % kv.num_kv_heads == 0,
           "flash_decode: {} heads on {} KV heads of {}, in pages of {}", params.num_heads, kv.num_kv_heads, kv.head_dim,
           kv.page_size);
+  require(params.value_dim >= 0 && params.value_dim <= kv.head_dim,
+          "flash_decode: value_dim is {}, expected 0 to head_dim, {}", params.value_dim, kv.head_dim);
   for (const Tensor* tensor : {&params.q, &params.y})
     require(tensor->rows == rows && tensor->columns == columns && tensor->row_stride >= columns &&
                 tensor->dtype == DType::float32 && (tensor->data != nullptr || rows == 0),
@@ -69,6 +73,7 @@ AttentionParams attention_of(const FlashDecodeParams& params, const AttentionSum
           .sequences = params.sequences,
           .num_heads = params.num_heads,
           .scale = params.scale,
+          .value_dim = params.value_dim,
           .older_keys = params.older_keys,
           .scratch = params.scratch,
           .plan = params.plan,
@@ -80,7 +85,7 @@ void compute_unit(const FlashDecodeParams& params, int unit, float* part) {
   const int sequence = unit / params.kv.num_kv_heads, kv_head = unit % params.kv.num_kv_heads;
   const DecodeUnit shape = unit_of(params);
   const float* const q = static_cast<const float*>(params.q.data) + sequence * params.q.row_stride +
-                         static_cast<std::ptrdiff_t>(kv_head) * shape.heads * shape.head_dim;
+                         static_cast<std::ptrdiff_t>(kv_head) * shape.heads * params.kv.head_dim;
   const int count = params.sequences.context_len[sequence];
   const DecodeKeys keys{params.kv, count == 0 ? nullptr : params.sequences.pages(sequence), count};
   with_element(params.kv.dtype,
@@ -93,18 +98,18 @@ bool merge_unit(const FlashDecodeParams& params, int unit, int ranks, const Part
   const DecodeUnit shape = unit_of(params);
   const int sequence = unit / params.kv.num_kv_heads, kv_head = unit % params.kv.num_kv_heads;
   float* const y = static_cast<float*>(params.y.data) + sequence * params.y.row_stride +
-                   static_cast<std::ptrdiff_t>(kv_head) * shape.heads * shape.head_dim;
+                   static_cast<std::ptrdiff_t>(kv_head) * shape.heads * params.kv.head_dim;
+  const auto y_of = [&](int head) { return y + static_cast<std::ptrdiff_t>(head) * params.kv.head_dim; };
   constexpr int kHeadsAtOnce = 64;
   for (int first = 0; first < shape.heads; first += kHeadsAtOnce) {
     const int last = std::min(shape.heads, first + kHeadsAtOnce);
     MergedSums sums[kHeadsAtOnce];
-    std::fill(y + first * shape.head_dim, y + last * shape.head_dim, 0.0f);
+    for (int head = first; head < last; ++head) std::fill_n(y_of(head), shape.value_dim, 0.0f);
     for (int rank = 0; rank < ranks; ++rank) {
       if (first == 0 && !ready(rank)) return false;
-      for (int head = first; head < last; ++head)
-        merge_head(shape, head, part(rank), sums[head - first], y + head * shape.head_dim);
+      for (int head = first; head < last; ++head) merge_head(shape, head, part(rank), sums[head - first], y_of(head));
     }
-    for (int head = first; head < last; ++head) finish_head(shape, sums[head - first], y + head * shape.head_dim);
+    for (int head = first; head < last; ++head) finish_head(shape, sums[head - first], y_of(head));
   }
   return true;
 }
@@ -273,6 +278,8 @@ void FlashDecode::operator()(const FlashDecodeParams& params, DecodeVariant vari
           "flash_decode: {} sequences, {} heads on {} KV heads of {}; made for {}, {}, {} and {}",
           params.sequences.num_sequences, params.num_heads, kv.num_kv_heads, kv.head_dim, limits_.max_sequences,
           limits_.num_heads, limits_.num_kv_heads, limits_.head_dim);
+  require(params.sum_columns() == limits_.sum_columns(), "flash_decode: value_dim is {}; made for {}",
+          params.sum_columns(), limits_.sum_columns());
   require(transfers.device() == lane.stream.device() && &transfers != &lane.stream,
           "flash_decode: needs a second stream of the same device");
   if (params.sequences.num_sequences == 0 || lane.dry_run != nullptr) return;

@@ -16,7 +16,8 @@
 // each sequence (KvShard).
 //
 // On a GPU the parts are those of attention(). push is one kernel where attention's decode kernel takes the shapes (a cache
-// of 16 bits, its head sizes, at most 64 heads of a KV head); otherwise attention, a transfer and the merge. attend() is
+// of 16 bits, its head sizes, at most 64 heads of a KV head); otherwise, as for latent attention, attention, a transfer
+// and the merge. attend() is
 // that kernel in steps of one new token a sequence without a window; other steps are attention's sums of some rows
 // (attention_sums_of_rows_sm90), their transfer and the merge, round by round.
 #pragma once
@@ -47,10 +48,13 @@ struct FlashDecodeParams {
   PagedSequences sequences;  // context_len counts this rank's keys, and may be 0; query_start counts rows, on a GPU
   int num_heads = 0;         // a multiple of kv.num_kv_heads
   float scale = 0;           // of the scores
+  int value_dim = 0;         // as attention()'s: of latent attention, whose values are the first part of its keys
   OlderKeys older_keys = OlderKeys::in_flight;
   // On a GPU as those of attention(); max_query_len is 1.
   void* scratch = nullptr;
   const void* plan = nullptr;
+
+  int sum_columns() const { return value_dim > 0 ? value_dim : kv.head_dim; }
 };
 
 // Floats of the parts of one rank: [num_sequences, num_kv_heads] units of (o, m, l), as in partial.cuh.
@@ -64,6 +68,9 @@ void combine_decode(const FlashDecodeParams& params, const float* all_parts, int
 struct FlashDecodeLimits {
   int max_sequences = 0;
   int num_heads = 0, num_kv_heads = 0, head_dim = 0;
+  int value_dim = 0;  // of what calls want; 0: all of head_dim
+
+  int sum_columns() const { return value_dim > 0 ? value_dim : head_dim; }
 };
 
 // One for each rank and team; owns the symmetric memory. The ranks of a team make the same calls in the same order; calls

@@ -24,13 +24,13 @@ constexpr char kDecode[] = "flash_decode";
 constexpr int kThreads = 256;  // of kernels that only merge or send
 
 DecodeUnit unit_shape(const AttentionParams& attention) {
-  return {.heads = attention.num_heads / attention.kv.num_kv_heads, .head_dim = attention.kv.head_dim};
+  return {.heads = attention.num_heads / attention.kv.num_kv_heads, .value_dim = attention.sum_columns()};
 }
 
 // Rows of y from the ranks' parts: a row is a query head of a unit.
 struct MergedRows {
   Tensor y;
-  int num_kv_heads, units, ranks;
+  int num_kv_heads, head_dim, units, ranks;
   DecodeUnit unit;
 
   __device__ int count() const { return units * unit.heads; }
@@ -41,9 +41,9 @@ struct MergedRows {
     constexpr int kAtOnce = 8, kPerLane = 4;  // parts whose loads are in flight, and elements of each
     const int index = row / unit.heads, head = row % unit.heads;
     const std::int64_t to =
-        index / num_kv_heads * y.row_stride + std::int64_t{index % num_kv_heads * unit.heads + head} * unit.head_dim;
-    for (int first_d = warp.lane(); first_d < unit.head_dim; first_d += kPerLane * warp.lanes()) {
-      const auto column = [&](int i) { return min(first_d + i * warp.lanes(), unit.head_dim - 1); };
+        index / num_kv_heads * y.row_stride + std::int64_t{index % num_kv_heads * unit.heads + head} * head_dim;
+    for (int first_d = warp.lane(); first_d < unit.value_dim; first_d += kPerLane * warp.lanes()) {
+      const auto column = [&](int i) { return min(first_d + i * warp.lanes(), unit.value_dim - 1); };
       float most = -std::numeric_limits<float>::infinity(), l = 0, o[kPerLane] = {};
       for (int first = 0; first < ranks; first += kAtOnce) {
         float part_m[kAtOnce] = {}, part_l[kAtOnce] = {}, part_o[kAtOnce][kPerLane] = {};
@@ -76,7 +76,7 @@ struct MergedRows {
       }
 #pragma unroll
       for (int i = 0; i < kPerLane; ++i)
-        if (first_d + i * warp.lanes() < unit.head_dim)
+        if (first_d + i * warp.lanes() < unit.value_dim)
           store_element(y.data, to + column(i), y.dtype, l == 0 ? 0 : o[i] / l);
     }
   }
@@ -85,6 +85,7 @@ struct MergedRows {
 MergedRows rows_of_ranks(const AttentionParams& attention, int ranks) {
   return {.y = attention.y,
           .num_kv_heads = attention.kv.num_kv_heads,
+          .head_dim = attention.kv.head_dim,
           .units = static_cast<int>(attention.y.rows) * attention.kv.num_kv_heads,
           .ranks = ranks,
           .unit = unit_shape(attention)};
@@ -165,7 +166,7 @@ struct PushedRows {
     const DecodeUnit& unit = arriving.rows.unit;
     for_ranks(group, arriving.exchange.peers, [&](int rank) {
       fill_part(DeviceThread{}, arriving.exchange.peers, rank, arriving.exchange.slots.channel, unit_of(params, split),
-                static_cast<std::uint64_t>(unit.heads * unit.head_dim / 4), static_cast<std::uint64_t>(fours));
+                static_cast<std::uint64_t>(unit.heads * unit.value_dim / 4), static_cast<std::uint64_t>(fours));
     });
   }
 

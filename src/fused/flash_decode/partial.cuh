@@ -18,20 +18,20 @@
 
 namespace heddle {
 
-// A unit: the query heads of one KV head of one sequence. In memory: o [heads, head_dim], then m [heads], then l [heads].
+// A unit: the query heads of one KV head of one sequence. In memory: o [heads, value_dim], then m [heads], then l [heads].
 struct DecodeUnit {
   int heads;  // num_heads / num_kv_heads
-  int head_dim;
+  int value_dim;
 
   HEDDLE_HOST_DEVICE std::size_t floats() const {
-    return static_cast<std::size_t>(heads) * (static_cast<std::size_t>(head_dim) + 2);
+    return static_cast<std::size_t>(heads) * (static_cast<std::size_t>(value_dim) + 2);
   }
-  HEDDLE_HOST_DEVICE float* o(float* unit, int head) const { return unit + head * head_dim; }
-  HEDDLE_HOST_DEVICE float& m(float* unit, int head) const { return unit[heads * head_dim + head]; }
-  HEDDLE_HOST_DEVICE float& l(float* unit, int head) const { return unit[heads * head_dim + heads + head]; }
-  HEDDLE_HOST_DEVICE const float* o(const float* unit, int head) const { return unit + head * head_dim; }
-  HEDDLE_HOST_DEVICE float m(const float* unit, int head) const { return unit[heads * head_dim + head]; }
-  HEDDLE_HOST_DEVICE float l(const float* unit, int head) const { return unit[heads * head_dim + heads + head]; }
+  HEDDLE_HOST_DEVICE float* o(float* unit, int head) const { return unit + head * value_dim; }
+  HEDDLE_HOST_DEVICE float& m(float* unit, int head) const { return unit[heads * value_dim + head]; }
+  HEDDLE_HOST_DEVICE float& l(float* unit, int head) const { return unit[heads * value_dim + heads + head]; }
+  HEDDLE_HOST_DEVICE const float* o(const float* unit, int head) const { return unit + head * value_dim; }
+  HEDDLE_HOST_DEVICE float m(const float* unit, int head) const { return unit[heads * value_dim + head]; }
+  HEDDLE_HOST_DEVICE float l(const float* unit, int head) const { return unit[heads * value_dim + heads + head]; }
 };
 
 namespace detail {
@@ -68,16 +68,17 @@ struct DecodeKeys {
 };
 
 // The part of one unit over these keys: online softmax over blocks of 128 keys. The heads are shared among the lanes of
-// the group. q: [unit.heads, head_dim], float32.
+// the group. q: [unit.heads, kv.head_dim], float32.
 template <class T, Group G>
 HEDDLE_HOST_DEVICE void partial_attention(const G& group, const DecodeUnit& unit, const float* q, int kv_head,
                                           const DecodeKeys& keys, float scale, float* part) {
   constexpr int kBlockOfKeys = 128;
+  const int head_dim = keys.kv.head_dim;
   const auto* const all_keys = static_cast<const T*>(keys.kv.keys);
   const auto* const all_values = static_cast<const T*>(keys.kv.values);
   for (int head = group.lane(); head < unit.heads; head += group.lanes()) {
     float* const o = unit.o(part, head);
-    for (int d = 0; d < unit.head_dim; ++d) o[d] = 0;
+    for (int d = 0; d < unit.value_dim; ++d) o[d] = 0;
     float m = -std::numeric_limits<float>::infinity(), l = 0;
     for (int begin = 0; begin < keys.count; begin += kBlockOfKeys) {
       const int size = keys.count - begin < kBlockOfKeys ? keys.count - begin : kBlockOfKeys;
@@ -85,21 +86,21 @@ HEDDLE_HOST_DEVICE void partial_attention(const G& group, const DecodeUnit& unit
       float largest = m;
       for (int j = 0; j < size; ++j) {
         const int at = begin + j, page = at / keys.kv.page_size, slot = at % keys.kv.page_size;
-        scores[j] = detail::dot(q + head * unit.head_dim, all_keys + keys.kv.offset(keys.pages[page], kv_head, slot),
-                                unit.head_dim) *
-                    scale;
+        scores[j] =
+            detail::dot(q + head * head_dim, all_keys + keys.kv.offset(keys.pages[page], kv_head, slot), head_dim) *
+            scale;
         largest = scores[j] > largest ? scores[j] : largest;
       }
       const float shrink = detail::exp_of(m - largest);
       m = largest;
       l *= shrink;
-      for (int d = 0; d < unit.head_dim; ++d) o[d] *= shrink;
+      for (int d = 0; d < unit.value_dim; ++d) o[d] *= shrink;
       for (int j = 0; j < size; ++j) {
         const int at = begin + j, page = at / keys.kv.page_size, slot = at % keys.kv.page_size;
         const T* const v = all_values + keys.kv.offset(keys.pages[page], kv_head, slot);
         const float weight = detail::exp_of(scores[j] - m);
         l += weight;
-        for (int d = 0; d < unit.head_dim; ++d) o[d] += weight * to_float(v[d]);
+        for (int d = 0; d < unit.value_dim; ++d) o[d] += weight * to_float(v[d]);
       }
     }
     unit.m(part, head) = m;
@@ -113,7 +114,7 @@ struct MergedSums {
   float l = 0;
 };
 
-// Adds a head's part to its sums and to y [head_dim], which holds 0 before the first. In rank order, every rank gets the
+// Adds a head's part to its sums and to y [value_dim], which holds 0 before the first. In rank order, every rank gets the
 // same bits.
 HEDDLE_HOST_DEVICE void merge_head(const DecodeUnit& unit, int head, const float* part, MergedSums& sums, float* y) {
   const float l = unit.l(part, head), m = unit.m(part, head);
@@ -121,13 +122,13 @@ HEDDLE_HOST_DEVICE void merge_head(const DecodeUnit& unit, int head, const float
   const float most = sums.m > m ? sums.m : m;
   const float keep = sums.l == 0 ? 0 : detail::exp_of(sums.m - most), take = detail::exp_of(m - most);
   const float* const o = unit.o(part, head);
-  for (int d = 0; d < unit.head_dim; ++d) y[d] = y[d] * keep + o[d] * take;
+  for (int d = 0; d < unit.value_dim; ++d) y[d] = y[d] * keep + o[d] * take;
   sums = {.m = most, .l = sums.l * keep + l * take};
 }
 
 // y = o / l; 0 where no rank has a key.
 HEDDLE_HOST_DEVICE void finish_head(const DecodeUnit& unit, const MergedSums& sums, float* y) {
-  for (int d = 0; d < unit.head_dim; ++d) y[d] = sums.l == 0 ? 0 : y[d] / sums.l;
+  for (int d = 0; d < unit.value_dim; ++d) y[d] = sums.l == 0 ? 0 : y[d] / sums.l;
 }
 
 }  // namespace heddle

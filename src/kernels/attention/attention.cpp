@@ -194,9 +194,9 @@ void require_attention(const AttentionParams& params, const Lane& lane) {
                      activations_on(lane.stream, ActivationDTypes::with_bfloat16));
   const bool on_gpu = lane.stream.device().kind == DeviceKind::cuda, sums = params.sums.first != nullptr;
   const int group = params.num_heads / params.kv.num_kv_heads;
-  require(!sums || params.sums.bytes_apart >= AttentionSums::bytes(group, params.kv.head_dim),
+  require(!sums || params.sums.bytes_apart >= AttentionSums::bytes(group, params.sum_columns()),
           "attention: units of sums {} bytes apart, expected {} at least", params.sums.bytes_apart,
-          AttentionSums::bytes(group, params.kv.head_dim));
+          AttentionSums::bytes(group, params.sum_columns()));
   if (params.q.rows == 0 || !on_gpu) return;
   require(params.scratch != nullptr, "attention: scratch is null");
   require(params.plan != nullptr, "attention: plan is null");

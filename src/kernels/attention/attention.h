@@ -34,14 +34,14 @@ inline constexpr float kLog2OfE = 1.44269504f;
 
 // Where attention leaves sums that are not divided yet, for a merge with those of other keys: a unit for each token and KV
 // head, [num_tokens, num_kv_heads], in float32. With the group's G = num_heads / num_kv_heads query heads, a unit is
-// o [G, head_dim], then m [G], then l [G]: m the largest score, l = sum_j exp(s[j] - m), o = sum_j exp(s[j] - m) v[j].
+// o [G, value_dim], then m [G], then l [G]: m the largest score, l = sum_j exp(s[j] - m), o = sum_j exp(s[j] - m) v[j].
 // Of a token that sees no key m = -infinity, l = 0 and o = 0.
 struct AttentionSums {
   std::byte* first = nullptr;   // null: y is written, and no sums
   std::size_t bytes_apart = 0;  // of units; at least bytes()
 
-  static constexpr std::size_t bytes(int group, int head_dim) {
-    return static_cast<std::size_t>(group) * (static_cast<std::size_t>(head_dim) + 2) * sizeof(float);
+  static constexpr std::size_t bytes(int group, int value_dim) {
+    return static_cast<std::size_t>(group) * (static_cast<std::size_t>(value_dim) + 2) * sizeof(float);
   }
 
   HEDDLE_HOST_DEVICE float* unit(std::int64_t index) const {
@@ -68,6 +68,9 @@ struct AttentionParams {
   // each token attends to those of its keys that are in it, on the CPU in blocks of 128 by their places. On a GPU without
   // kv.shard context_len may count the keys of some other part: also none, for a sequence with one new token.
   AttentionSums sums = {};
+
+  // Of a head's sums: value_dim, or all of head_dim.
+  HEDDLE_HOST_DEVICE int sum_columns() const { return value_dim > 0 ? value_dim : kv.head_dim; }
 };
 
 // The scratch that steps of up to these sizes need on a GPU. Zero it once before the first call. Attention then uses it

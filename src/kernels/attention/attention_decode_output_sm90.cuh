@@ -69,9 +69,11 @@ struct SumsOfHead {
 
 // Units of (o, m, l), as AttentionSums says.
 struct SumsOfUnits : DecodeOutput {
-  // Whether they may lie there: a group of 1 has units of 8 bytes more than a multiple of 16.
-  static bool take(const AttentionSums& sums) {
-    return is_aligned(sums.first, sizeof(float2)) && sums.bytes_apart % sizeof(float2) == 0;
+  // Whether they have all columns and may lie there: a group of 1 has units of 8 bytes more than a multiple of 16.
+  static bool take(const AttentionParams& attention) {
+    const AttentionSums& sums = attention.sums;
+    return attention.sum_columns() == attention.kv.head_dim && is_aligned(sums.first, sizeof(float2)) &&
+           sums.bytes_apart % sizeof(float2) == 0;
   }
 
   static __device__ SumsOfHead row(const DecodeParams& params, const DecodeSplit& split, int row) {

@@ -17,7 +17,7 @@ bool takes_kv(const PagedKv& kv) {
 }  // namespace
 
 bool attention_decode_takes(const AttentionParams& params) {
-  if (params.sums.first != nullptr && !SumsOfUnits::take(params.sums)) return false;
+  if (params.sums.first != nullptr && !SumsOfUnits::take(params)) return false;
   // Of one of several ranks' caches a single new token sees all that is there; others, or a window, may end anywhere.
   if (params.kv.shard.ranks > 1 && (params.sequences.max_query_len > 1 || params.window > 0)) return false;
   return takes_kv(params.kv) && takes_groups(params.q, 2) && takes_groups(params.y, 4);

@@ -55,14 +55,14 @@ HWY_INLINE void divide_row(const float* o, float sum, Y* y, int head_dim) {
 template <class Powers>
 void store_sums(const AttentionParams& params, const AttentionPart& part, std::int64_t first_row,
                 const Softmax& softmax) {
-  const int head_dim = params.kv.head_dim, group = params.num_heads / params.kv.num_kv_heads;
+  const int columns = params.sum_columns(), group = params.num_heads / params.kv.num_kv_heads;
   for (int row = 0; row < part.num_rows(); ++row) {
     const std::int64_t token = first_row + row / part.num_heads;
     const int head = part.first_head + row % part.num_heads - part.kv_head * group;
     float* const unit = params.sums.unit(token * params.kv.num_kv_heads + part.kv_head);
-    std::copy_n(softmax.o + row * padded(head_dim), head_dim, unit + head * head_dim);
-    unit[group * head_dim + head] = softmax.largest[row] / Powers::kExponent;
-    unit[group * head_dim + group + head] = softmax.sum[row];
+    std::copy_n(softmax.o + row * padded(params.kv.head_dim), columns, unit + head * columns);
+    unit[group * columns + head] = softmax.largest[row] / Powers::kExponent;
+    unit[group * columns + group + head] = softmax.sum[row];
   }
 }
 
@@ -71,7 +71,7 @@ void attend(const AttentionParams& params, const AttentionPart& part) {
   const PagedKv& kv = params.kv;
   const PagedSequences& sequences = params.sequences;
   const int head_dim = kv.head_dim;
-  const int width = padded(head_dim), columns = padded(params.value_dim > 0 ? params.value_dim : head_dim);
+  const int width = padded(head_dim), columns = padded(params.sum_columns());
   const int at_once = keys_at_once(head_dim);
   const std::int32_t* page_table = sequences.pages(part.sequence);
   const std::int64_t first_row = sequences.query_start[part.sequence] + part.first_token;

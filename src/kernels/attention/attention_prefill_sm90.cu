@@ -618,7 +618,7 @@ std::size_t attention_prefill_scratch_bytes(int head_dim) {
 }
 
 bool attention_prefill_takes(const AttentionParams& params) {
-  if (params.sums.first != nullptr && !SumsOfUnits::take(params.sums)) return false;
+  if (params.sums.first != nullptr && !SumsOfUnits::take(params)) return false;
   if (params.kv.shard.ranks > 1 && params.window > 0) return false;  // a window may begin anywhere in a part
   return with_head_dim(params.kv.head_dim, [](auto) {}) && copied_by_boxes(params.kv) && takes_groups(params.q, 8) &&
          takes_groups(params.y, 2) && params.scale > 0;

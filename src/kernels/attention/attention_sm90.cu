@@ -83,7 +83,8 @@ __device__ void attend_simply(const AttentionParams& params, int first_row, int 
     weights[w] = sum_of[w] == 0 ? 0 : expf(largest_of[w] - all);  // a warp without keys
     total = fmaf(weights[w], sum_of[w], total);
   }
-  for (int d = static_cast<int>(threadIdx.x); d < kv.head_dim; d += kSimpleWarps * 32) {
+  const int columns = params.sum_columns();
+  for (int d = static_cast<int>(threadIdx.x); d < columns; d += kSimpleWarps * 32) {
     float value = 0;
     for (int w = 0; w < kSimpleWarps; ++w) value = fmaf(weights[w], merged[w][d], value);
     if (sums.first == nullptr) {
@@ -92,7 +93,7 @@ __device__ void attend_simply(const AttentionParams& params, int first_row, int 
       continue;
     }
     float* const unit = sums.unit(std::int64_t{token} * kv.num_kv_heads + kv_head);
-    const sm90::SumsOfHead to = sm90::SumsOfHead::in(unit, group, head % group, kv.head_dim);
+    const sm90::SumsOfHead to = sm90::SumsOfHead::in(unit, group, head % group, columns);
     to.o[d] = value;
     if (d == 0) *to.m = all, *to.l = total;
   }

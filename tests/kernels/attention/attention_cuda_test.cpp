@@ -11,6 +11,7 @@
 #include "device/wait_record.h"
 #include "kernels/attention/attention.h"
 #include "kernels/attention/attention_decode_sm90.h"
+#include "kernels/attention/attention_sm90.h"
 #include "kernels/operands.h"
 #include "kernels/sequences.h"
 #include "kernels/sm_holder.h"
@@ -674,6 +675,153 @@ TEST_F(AttentionOnGpu, LeavesTheSumsOfYAlsoWhereASequenceHasNoKeys) {
                             {6, 3, 72, 16, {{90, 1}, {20, 1}}}}) {
     for (const DType cache : {DType::bfloat16, DType::float16}) {
       expect_sums_of_y(c, cache);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+Buffer encoded_on_gpu(const std::vector<float>& values, DType dtype) {
+  std::vector<std::byte> bytes(values.size() * size_of(dtype));
+  convert(values.data(), DType::float32, bytes.data(), dtype, values.size());
+  return on_gpu(bytes.data(), bytes.size());
+}
+
+// A rank's part of a cache, in pages of its own; NaN in slots without a key.
+struct ShardOnGpu {
+  ShardOnGpu(const Sequences& whole, KvShard shard) : kv(whole.kv()), stride(whole.view().page_table_stride) {
+    kv.shard = shard;
+    const int num_pages = whole.view().num_sequences * stride;
+    std::vector<std::int32_t> table(static_cast<std::size_t>(num_pages));
+    for (int i = 0; i < num_pages; ++i) table[static_cast<std::size_t>(i)] = num_pages - 1 - i;
+    std::vector<float> of_keys(kv.offset(num_pages, 0, 0), kPoison), of_values = of_keys;
+    for (int s = 0; s < whole.view().num_sequences; ++s)
+      for (int head = 0; head < kv.num_kv_heads; ++head) {
+        const std::vector<float> all_keys = whole.keys_of(s, head), all_values = whole.values_of(s, head);
+        for (int position = 0; position < whole.view().context_len[s]; ++position) {
+          if (!kv.has(position)) continue;
+          const int place = kv.place(position);
+          const std::int32_t page = table[static_cast<std::size_t>(s * stride + place / kv.page_size)];
+          const auto to = static_cast<std::ptrdiff_t>(kv.offset(page, head, place % kv.page_size));
+          const std::ptrdiff_t from = std::ptrdiff_t{position} * kv.head_dim;
+          std::copy_n(all_keys.begin() + from, kv.head_dim, of_keys.begin() + to);
+          std::copy_n(all_values.begin() + from, kv.head_dim, of_values.begin() + to);
+        }
+      }
+    keys = encoded_on_gpu(of_keys, kv.dtype);
+    values = encoded_on_gpu(of_values, kv.dtype);
+    pages = on_gpu(table.data(), 4 * table.size());
+    kv.keys = keys.data();
+    kv.values = values.data();
+  }
+
+  PagedKv kv;
+  int stride;
+  Buffer keys, values, pages;
+};
+
+constexpr int kShards = 3;
+
+// The sums of all rows over each shard of the cache, merged in float64, are attention over the whole of it.
+void expect_shards_merge_to_float64(const GpuCase& c, DType cache) {
+  SCOPED_TRACE(fmt::format("cache {}, {}/{} heads of {}, window {}, the first of {} tokens", name_of(cache),
+                           c.num_heads, c.num_kv_heads, c.head_dim, c.window, c.sequences[0].context_len));
+  Sequences sequences({c.num_kv_heads, c.head_dim, c.page_size, cache}, c.sequences);
+  sequences.fill(c.sequences);
+  GpuSequences on_device(sequences);
+  const std::int64_t columns = std::int64_t{c.num_heads} * c.head_dim;
+  GpuRows q(sequences.num_tokens(), columns, 0, DType::float32), y(sequences.num_tokens(), columns, 0, DType::float32);
+  q.values = random_floats(q.values.size(), 11);
+  for (float& value : q.values) value = to_float(to_bfloat16(value));
+  q.upload();
+  y.upload();
+  const int group = c.num_heads / c.num_kv_heads;
+  const std::size_t of_unit = AttentionSums::bytes(group, c.head_dim) / sizeof(float);
+  const double scale = 1 / std::sqrt(c.head_dim);
+  Buffer scratch = zeroed(attention_scratch_bytes(sequences.num_tokens(), 8, c.num_heads, c.head_dim));
+  Stream stream(kGpu);
+  std::vector<std::vector<float>> sums;
+  for (int rank = 0; rank < kShards; ++rank) {
+    const ShardOnGpu shard(sequences, {rank, kShards});
+    Buffer plan = poisoned(attention_plan_bytes(on_device.view.num_sequences, c.num_kv_heads));
+    const std::vector<float> nothing(of_unit * static_cast<std::size_t>(q.rows * c.num_kv_heads), kPoison);
+    Buffer units = on_gpu(nothing.data(), nothing.size() * sizeof(float));
+    AttentionParams params{.q = q.tensor(),
+                           .y = y.tensor(),
+                           .kv = shard.kv,
+                           .sequences = on_device.view,
+                           .num_heads = c.num_heads,
+                           .scale = static_cast<float>(scale),
+                           .window = c.window,
+                           .scratch = scratch.data(),
+                           .plan = plan.data(),
+                           .sums = {.first = units.data(), .bytes_apart = of_unit * sizeof(float)}};
+    params.sequences.page_table = reinterpret_cast<const std::int32_t*>(shard.pages.data());
+    plan_attention(plan_of(params, plan), stream);
+    if (on_device.view.max_query_len == 1)
+      attention(params, stream);
+    else
+      attention_sums_of_rows_sm90(params, 0, stream);
+    sums.emplace_back(nothing.size());
+    cuda::copy(sums.back().data(), units.data(), nothing.size() * sizeof(float), stream.native());
+    stream.synchronize();
+  }
+  const double rounding = cache == DType::bfloat16 ? 0x1p-8 : 0x1p-11;  // of weights, to the cache's dtype
+  const PagedSequences host = sequences.view();
+  for (int s = 0; s < host.num_sequences; ++s)
+    for (int head = 0; head < c.num_heads; ++head) {
+      const std::vector<float> keys = sequences.keys_of(s, head / group), values = sequences.values_of(s, head / group);
+      for (int token = host.query_start[s]; token < host.query_start[s + 1]; ++token) {
+        const int position = host.context_len[s] - (host.query_start[s + 1] - token);
+        const int first = c.window > 0 ? std::max(0, position - c.window + 1) : 0;
+        std::vector<double> weights;
+        double most = -std::numeric_limits<double>::infinity(), total = 0, l = 0;
+        for (int j = first; j <= position; ++j) {
+          double score = 0;
+          for (int d = 0; d < c.head_dim; ++d)
+            score +=
+                static_cast<double>(q.values[static_cast<std::size_t>((token * c.num_heads + head) * c.head_dim + d)]) *
+                static_cast<double>(keys[static_cast<std::size_t>(j * c.head_dim + d)]);
+          weights.push_back(score * scale);
+          most = std::max(most, weights.back());
+        }
+        for (double& weight : weights) total += weight = std::exp(weight - most);
+        std::vector<double> merged(static_cast<std::size_t>(c.head_dim));
+        const auto of_group = static_cast<std::size_t>(head % group), dim = merged.size();
+        for (const std::vector<float>& of_rank : sums) {
+          const float* const unit =
+              of_rank.data() + static_cast<std::size_t>(token * c.num_kv_heads + head / group) * of_unit;
+          const auto its_m = static_cast<double>(unit[static_cast<std::size_t>(group) * dim + of_group]);
+          const auto its_l = static_cast<double>(unit[static_cast<std::size_t>(group) * (dim + 1) + of_group]);
+          if (its_l == 0) continue;  // no keys there
+          l += its_l * std::exp(its_m - most);
+          for (std::size_t d = 0; d < dim; ++d)
+            merged[d] += static_cast<double>(unit[of_group * dim + d]) * std::exp(its_m - most);
+        }
+        ASSERT_NEAR(l / total, 1, 1e-4) << "row " << token << " head " << head;
+        for (std::size_t d = 0; d < dim; ++d) {
+          double exact = 0, magnitude = 0;
+          for (std::size_t j = 0; j < weights.size(); ++j) {
+            const auto value = static_cast<double>(values[(static_cast<std::size_t>(first) + j) * dim + d]);
+            exact += weights[j] * value / total;
+            magnitude += weights[j] * std::abs(value) / total;
+          }
+          ASSERT_NEAR(merged[d] / l, exact, 2e-5 + rounding * magnitude)
+              << "row " << token << " head " << head << ' ' << d;
+        }
+      }
+    }
+}
+
+TEST_F(AttentionOnGpu, SumsOverEachShardOfACacheMergeToFloat64) {
+  for (const GpuCase& c :
+       std::vector<GpuCase>{{32, 8, 128, 16, {{700, 1}, {3, 1}, {64, 1}, {900, 1}}},  // some ranks have no key of some
+                            {8, 1, 64, 32, {{333, 1}, {90, 1}}},
+                            {6, 3, 72, 16, {{90, 1}, {20, 1}}},                // for the simple kernel
+                            {8, 2, 128, 16, {{170, 1}, {90, 1}}, 40},          // likewise
+                            {8, 2, 128, 16, {{170, 140}, {200, 33}, {5, 5}}},  // prompts
+                            {8, 2, 128, 16, {{170, 100}, {40, 7}}, 40}}) {
+    for (const DType cache : {DType::bfloat16, DType::float16}) {
+      expect_shards_merge_to_float64(c, cache);
       if (HasFatalFailure()) return;
     }
   }
