@@ -46,7 +46,7 @@ def load_lines(folder):
 
 
 # Runs of a mode for a special purpose, by the part of their files' names after gpu-h200-.
-PURPOSES = ("batches-", "pages-", "vllm-before-", "generate-steps-", "flashinfer-")
+PURPOSES = ("batches-", "pages-", "vllm-before-", "generate-steps-", "flashinfer-", "uncaptured-")
 
 
 def purpose_of(name):

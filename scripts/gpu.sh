@@ -724,7 +724,7 @@ token_weave() {
   weave_figure 9 20 "$name" --model synth:llama-3-8b,layers=4 --tp "$ranks" --device "$devices" --tokens 4096 --repeats 9
   weave_figure 4 5 "modes-$card-1-ranks" --device cuda:0
   step_gaps 8 --tp "$ranks" --device "$devices" --tp-mode fused --tokens 8192 --step-tokens 1024
-  step_gaps 8 --tp "$ranks" --device "$devices" --tp-mode weave --split-tokens 2048 --tokens 32768 --step-tokens 8192  # in two parts
+  step_gaps 8 --tp "$ranks" --device "$devices" --tp-mode weave --split-tokens 2048 --batch 4 --tokens 8192 --step-tokens 8192  # in two parts
   run token-weave-tune 40 "$bin/heddle" tune token-weave --model synth:llama-3-8b,layers=8 --tp "$ranks" --device "$devices" --tokens 2048,8192
   # Seven engines: on one GPU, half of the model's layers.
   traced=synth:llama-3-8b
