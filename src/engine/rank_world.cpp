@@ -72,8 +72,8 @@ FabricOptions fabric_options(std::span<const Device> devices, const RankWorldOpt
   std::size_t heap_bytes = Communicator::heap_bytes(size, devices.front(), communicator_options(devices, options.mode));
   if (uses_all_reduce_norm(options.mode))
     heap_bytes += AllReduceNorm::heap_bytes(size, devices.front(), norm_options(options));
-  if (options.context_ranks > 1)
-    heap_bytes += ContextAttention::kHeapBytes + (on_gpus(devices) ? 0 : ContextRows::kHeapBytes);
+  // Also on GPUs: `sequence` mode of divided contexts exchanges more there than step_bytes counts.
+  if (options.context_ranks > 1) heap_bytes += ContextAttention::kHeapBytes + ContextRows::kHeapBytes;
   return {.heap_bytes = heap_bytes + options.step_bytes.exchanges, .deadline = options.deadline};
 }
 

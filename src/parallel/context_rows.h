@@ -20,7 +20,7 @@ namespace heddle {
 
 class ContextRows final : public LocalStrategy {
  public:
-  // Of the symmetric heap of each rank; on GPUs no rank has such a strategy.
+  // Of the symmetric heap of each rank.
   static constexpr std::size_t kHeapBytes = std::size_t{64} << 20;
 
   // `inner` computes with the weights, on the rows of this rank's share: LocalStrategy, or TensorStrategy over ranks that

@@ -11,9 +11,6 @@
 
 #include "base/error.h"
 #include "engine/engine.h"
-#include "engine/rank_world.h"
-#include "parallel/context_attention.h"
-#include "parallel/context_rows.h"
 #include "weights/checkpoint.h"
 
 namespace heddle {
@@ -67,16 +64,6 @@ std::int64_t bytes_of_pages(int tensor_ranks, int context_ranks_, int page_size,
   const RankModels ranks = outline_ranks(Checkpoint(std::filesystem::path(HEDDLE_SOURCE_DIR) / "tests/data/llama/gqa"),
                                          {.context_ranks = context_ranks_}, tensor_ranks * context_ranks_);
   return static_cast<std::int64_t>(cache_bytes(ranks, page_size * context_ranks_, pages));
-}
-
-// On GPUs no rank divides rows.
-TEST(EngineContextRanks, ReserveOfTheHeapWhatTheirDeviceUses) {
-  const auto added_on = [](DeviceKind kind) {
-    const std::vector<Device> devices(2, Device{.kind = kind});
-    return exchange_bytes(devices, {.context_ranks = 2}) - exchange_bytes(devices, {});
-  };
-  EXPECT_EQ(added_on(DeviceKind::cpu), ContextAttention::kHeapBytes + ContextRows::kHeapBytes);
-  EXPECT_EQ(added_on(DeviceKind::cuda), ContextAttention::kHeapBytes);
 }
 
 TEST(EngineContextRanks, ChooseTheTokensOfOneRank) {
