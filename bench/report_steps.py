@@ -196,20 +196,11 @@ def modes(folder):
             shares = f"; communication takes {', '.join(f'{1 - f / b:.0%}' for f, b in zip(floor, base))} of the default's"
         page += [f"## {model}, {bench}, {ranks_of(name, record)}", "", source(name, record) + ", likewise the other modes. Milliseconds a step, and"
                  f" the default's over it{shares}.", "", table(["mode", *head], rows)]
-    for number, title in CALL_FIGURES.items():
-        for name, record in records_of(folder, f"modes-*-figure-{number}.json"):
-            page += call_figure(number, title, name, record)
-    for number, title in SM_FIGURES.items():
-        for name, record in records_of(folder, f"modes-*-figure-{number}.json"):
-            page += sm_figure(number, title, name, record)
-    for name, record in records_of(folder, "modes-*-figure-3.json"):
-        page += norm_share(name, record)
-    for number, title in STEP_FIGURES.items():
-        for name, record in records_of(folder, f"modes-*-figure-{number}.json"):
-            page += step_figure(number, title, name, record)
-    for number, title in TRACE_FIGURES.items():
-        for name, record in records_of(folder, f"modes-*-figure-{number}.json"):
-            page += traces(number, title, name, record)
+    for figures, section in ((CALL_FIGURES, call_figure), (SM_FIGURES, sm_figure), ({3: ""}, lambda number, title, *of: norm_share(*of)),
+                             (STEP_FIGURES, step_figure), (TRACE_FIGURES, traces)):
+        for number, title in figures.items():
+            for name, record in records_of(folder, f"modes-*-figure-{number}.json"):
+                page += section(number, title, name, record)
     return page + predictions(folder)
 
 
