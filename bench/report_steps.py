@@ -170,6 +170,11 @@ def norm_share(name, record):
             table(["tokens", "norms", "ms of norms", "ms of the step", "norms of the step"], rows)]
 
 
+def of_figures(folder, figures, section):
+    return [line for number, title in figures.items() for name, record in records_of(folder, f"modes-*-figure-{number}.json")
+            for line in section(number, title, name, record)]
+
+
 def modes(folder):
     page = ["# How ranks add what blocks leave", "",
             "Made by `bench/report_steps.py`. What was expected and what it means: [notes/token_weave.md](../notes/token_weave.md).", "",
@@ -196,11 +201,10 @@ def modes(folder):
             shares = f"; communication takes {', '.join(f'{1 - f / b:.0%}' for f, b in zip(floor, base))} of the default's"
         page += [f"## {model}, {bench}, {ranks_of(name, record)}", "", source(name, record) + ", likewise the other modes. Milliseconds a step, and"
                  f" the default's over it{shares}.", "", table(["mode", *head], rows)]
-    for figures, section in ((CALL_FIGURES, call_figure), (SM_FIGURES, sm_figure), ({3: ""}, lambda number, title, *of: norm_share(*of)),
-                             (STEP_FIGURES, step_figure), (TRACE_FIGURES, traces)):
-        for number, title in figures.items():
-            for name, record in records_of(folder, f"modes-*-figure-{number}.json"):
-                page += section(number, title, name, record)
+    page += of_figures(folder, CALL_FIGURES, call_figure) + of_figures(folder, SM_FIGURES, sm_figure)
+    for name, record in records_of(folder, "modes-*-figure-3.json"):
+        page += norm_share(name, record)
+    page += of_figures(folder, STEP_FIGURES, step_figure) + of_figures(folder, TRACE_FIGURES, traces)
     return page + predictions(folder)
 
 
